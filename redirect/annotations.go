@@ -1,0 +1,289 @@
+package redirect
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// The keys that decide whether a pod is ours, beside the table.
+const (
+	keyStatus       = "sidecar.istio.io/status"
+	keyInject       = "sidecar.istio.io/inject"
+	keyMode         = "sidecar.istio.io/interceptionMode"
+	envDisableEnvoy = "DISABLE_ENVOY"
+	keyBypass       = "sidecar-cni.io/initContainers"
+	keyExcludeUIDs  = "sidecar-cni.io/excludeOutboundUIDs"
+)
+
+const (
+	wantBool      = `"true" or "false"`
+	wantPort      = "a port from 0 to 65535"
+	wantID        = "a number from 0 to 4294967294; names are not known outside of the container"
+	wantCIDR      = "a CIDR such as 10.0.0.0/8 or 2001:db8::/32"
+	wantInterface = "an interface's name of at most 15 letters, digits and . _ - @ ~, with a + at its end for every name that begins so"
+	wantMode      = "REDIRECT, TPROXY or NONE"
+	wantLoopback  = "a CIDR within 127.0.0.0/8 such as 127.0.0.1/32"
+)
+
+// setting is one thing that a pod may ask for. The table of them is the parser, and the reference page is printed from it.
+type setting struct {
+	key     string
+	older   string // an earlier name, read where the key is absent
+	env     bool   // a variable of the proxy's container, else an annotation
+	initial string // what holds where the pod says nothing
+	form    string
+	about   string
+	read    func(*reader, string, *Policy)
+}
+
+var settings = []setting{
+	{
+		key: keyMode, initial: string(ModeRedirect), form: "`REDIRECT`, `TPROXY` or `NONE`",
+		about: "How inbound traffic reaches the proxy: its destination rewritten, handed over as it is with the client's address, or not at all, which leaves the whole pod alone.",
+		read:  readMode,
+	},
+	{
+		key: "traffic.sidecar.istio.io/includeOutboundIPRanges", initial: "*", form: "`*`, or a list of CIDRs; empty captures none",
+		about: "The destinations whose traffic is captured. A CIDR on loopback has the pod's calls to itself captured too.",
+		read: func(r *reader, v string, p *Policy) {
+			if p.Outbound.All = isAll(v); !p.Outbound.All {
+				p.Outbound.CIDRs, p.Outbound.Loopback = r.cidrs(v)
+			}
+		},
+	},
+	{
+		key: "traffic.sidecar.istio.io/excludeOutboundIPRanges", form: "a list of CIDRs",
+		about: "Destinations that are left alone, before any inclusion is looked at.",
+		read:  func(r *reader, v string, p *Policy) { p.Outbound.ExcludeCIDRs, _ = r.cidrs(v) },
+	},
+	{
+		key: "traffic.sidecar.istio.io/includeInboundPorts", initial: "*", form: "`*`, or a list of ports; empty captures none",
+		about: "The ports of the pod whose inbound traffic is captured.",
+		read: func(r *reader, v string, p *Policy) {
+			if p.Inbound.All = isAll(v); !p.Inbound.All {
+				p.Inbound.Ports = r.ports(v)
+			}
+		},
+	},
+	{
+		key: "traffic.sidecar.istio.io/excludeInboundPorts", form: "a list of ports",
+		about: "Inbound ports that are left alone; matters only where `*` is included. Health, telemetry and status ports are always added.",
+		read: func(r *reader, v string, p *Policy) {
+			p.Inbound.ExcludePorts = sorted(append(p.Inbound.ExcludePorts, r.ports(v)...))
+		},
+	},
+	{
+		key: "status.sidecar.istio.io/port", initial: "15020", form: "a port; 0 for none",
+		about: "The proxy's status port: left alone inbound. 15020 is left alone even where another one is named.",
+		read: func(r *reader, v string, p *Policy) {
+			if port := r.port(v); port != 0 {
+				p.Inbound.ExcludePorts = sorted(append(p.Inbound.ExcludePorts, port))
+			}
+		},
+	},
+	{
+		key: "traffic.sidecar.istio.io/includeOutboundPorts", form: "a list of ports",
+		about: "Destination ports that are captured even where the address is not included.",
+		read:  func(r *reader, v string, p *Policy) { p.Outbound.Ports = r.ports(v) },
+	},
+	{
+		key: "traffic.sidecar.istio.io/excludeOutboundPorts", form: "a list of ports",
+		about: "Destination ports that are left alone, TCP and UDP.",
+		read:  func(r *reader, v string, p *Policy) { p.Outbound.ExcludePorts = r.ports(v) },
+	},
+	{
+		key: "traffic.sidecar.istio.io/excludeInterfaces", form: "a list of interfaces",
+		about: "Interfaces on which neither direction is captured.",
+		read:  func(r *reader, v string, p *Policy) { p.ExcludeInterfaces = r.interfaces(v) },
+	},
+	{
+		key: "istio.io/reroute-virtual-interfaces", older: "traffic.sidecar.istio.io/kubevirtInterfaces", form: "a list of interfaces",
+		about: "Interfaces of virtual machines: what enters the pod there is treated as outbound.",
+		read:  func(r *reader, v string, p *Policy) { p.VirtualInterfaces = r.interfaces(v) },
+	},
+	{
+		key: keyExcludeUIDs, form: "a list of uids and ranges such as `1000,2000-2999`",
+		about: "Users whose outbound traffic is left alone, so that init containers can reach the network before the proxy does. The proxy's own uid cannot be among them.",
+		read:  func(r *reader, v string, p *Policy) { p.Outbound.ExcludeUIDs = r.idRanges(v) },
+	},
+	{
+		key: keyBypass, form: "`bypass`",
+		about: "Leaves the traffic of the init containers alone that start before the proxy. Each needs a runAsUser that is not the proxy's and that no app container shares.",
+		read: func(r *reader, v string, _ *Policy) {
+			if v != "" && v != "bypass" {
+				r.mistake(v, `"bypass"`)
+			}
+		},
+	},
+	{
+		key: "ISTIO_META_DNS_CAPTURE", env: true, initial: "false", form: "a bool",
+		about: "Redirects DNS, TCP and UDP, to the proxy's resolver.",
+		read:  func(r *reader, v string, p *Policy) { p.DNS.Capture = r.bool(v) },
+	},
+	{
+		key: "CAPTURE_ALL_DNS", env: true, initial: "false", form: "a bool",
+		about: "DNS capture of everything to port 53, not only of what goes to the pod's nameservers.",
+		read:  func(r *reader, v string, p *Policy) { p.DNS.Everywhere = r.bool(v) },
+	},
+	{
+		key: "INVALID_DROP", env: true, initial: "false", form: "a bool",
+		about: "Drops inbound packets that connection tracking calls invalid.",
+		read:  func(r *reader, v string, p *Policy) { p.DropInvalid = r.bool(v) },
+	},
+	{
+		key: "ISTIO_OUTBOUND_OWNER_GROUPS", env: true, initial: "*", form: "`*`, or a list of at most 64 gids; empty captures none",
+		about: "The groups whose outbound traffic is captured.",
+		read: func(r *reader, v string, p *Policy) {
+			if p.Groups.All = isAll(v); !p.Groups.All {
+				p.Groups.Include = r.ids(v, maxGroups)
+			}
+		},
+	},
+	{
+		key: "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", env: true, form: "a list of gids",
+		about: "Groups whose outbound traffic is left alone; counts only where `*` is included.",
+		read:  func(r *reader, v string, p *Policy) { p.Groups.Exclude = r.ids(v, maxIDRanges) },
+	},
+	{
+		key: "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", env: true, initial: "127.0.0.1/32", form: "a CIDR within 127.0.0.0/8",
+		about: "What counts as IPv4 loopback, which is not captured.",
+		read:  readLoopback,
+	},
+	{
+		key: envDisableEnvoy, env: true, initial: "false", form: "a bool",
+		about: "There is no proxy in the pod: it is left alone.",
+		read:  func(r *reader, v string, _ *Policy) { r.bool(v) },
+	},
+}
+
+func isAll(v string) bool { return strings.TrimSpace(v) == "*" }
+
+func readMode(r *reader, v string, p *Policy) {
+	p.Mode = Mode(v)
+	if p.Mode != ModeRedirect && p.Mode != ModeTProxy && p.Mode != ModeNone {
+		r.mistake(v, wantMode)
+	}
+}
+
+func readLoopback(r *reader, v string, p *Policy) {
+	cidr, err := netip.ParsePrefix(strings.TrimSpace(v))
+	if err != nil || !cidr.Addr().Is4() || cidr.Bits() < 8 || !cidr.Addr().IsLoopback() {
+		r.mistake(v, wantLoopback)
+		return
+	}
+	p.Loopback = cidr.Masked()
+}
+
+func settingOf(key string) (setting, bool) {
+	i := slices.IndexFunc(settings, func(s setting) bool { return s.key == key })
+	if i < 0 {
+		return setting{}, false
+	}
+	return settings[i], true
+}
+
+// value returns what holds for a key: what the pod says, else the cluster's stand-in, else the contract's.
+func (c Config) value(pod map[string]string, key string) string {
+	s, _ := settingOf(key)
+	for _, name := range []string{s.key, s.older} {
+		if v, ok := pod[name]; ok && name != "" {
+			return v
+		}
+	}
+	if v, ok := c.Values[key]; ok {
+		return v
+	}
+	return s.initial
+}
+
+// basis is the policy of a pod that asks for nothing, before the table has been read.
+func (c Config) basis() Policy {
+	return Policy{
+		Ports:       c.Ports,
+		Proxy:       c.Proxy,
+		Inbound:     Inbound{ExcludePorts: sorted(slices.Clone(c.Open))},
+		Marks:       c.Marks,
+		Passthrough: []netip.Addr{c.PassthroughIPv4, c.PassthroughIPv6},
+	}
+}
+
+// parsePod reads the table for a pod that is known to be ours.
+func parsePod(pod Pod, cfg Config) (Decision, error) {
+	d := Decision{Policy: cfg.basis()}
+	d.Policy.Proxy = pod.Spec.identity(cfg)
+	proxy, _ := pod.Spec.container(proxyContainer)
+	var mistakes Mistakes
+	for _, s := range settings {
+		facts := pod.Annotations
+		if s.env {
+			facts = proxy.Env
+		}
+		r := reader{key: s.nameIn(facts)}
+		if s.env && slices.Contains(proxy.EnvFrom, s.key) {
+			d.Warnings = append(d.Warnings, fmt.Sprintf("%s: its value comes from elsewhere and cannot be read: taken as %q",
+				s.key, cfg.value(nil, s.key)))
+		}
+		value := cfg.value(facts, s.key)
+		if len(value) > maxText {
+			r.mistake(value, fmt.Sprintf("at most %d bytes", maxText))
+		} else {
+			s.read(&r, value, &d.Policy)
+		}
+		mistakes = append(mistakes, r.mistakes...)
+	}
+	mistakes = append(mistakes, pod.crossCheck(cfg, &d)...)
+	if len(mistakes) > 0 {
+		return Decision{Warnings: d.Warnings}, mistakes
+	}
+	return d, nil
+}
+
+func (s setting) nameIn(facts map[string]string) string {
+	if _, ok := facts[s.key]; !ok && s.older != "" {
+		if _, ok := facts[s.older]; ok {
+			return s.older
+		}
+	}
+	return s.key
+}
+
+// crossCheck reads what depends on more than one fact.
+func (p Pod) crossCheck(cfg Config, d *Decision) Mistakes {
+	inject := reader{key: keyInject}
+	if value, ok := p.inject(); ok {
+		inject.bool(value)
+	}
+	uids := reader{key: keyExcludeUIDs}
+	for _, uid := range d.Policy.Proxy.UIDs {
+		if d.Policy.Outbound.ExcludeUIDs.Holds(uid) {
+			uids.mistake(p.Annotations[keyExcludeUIDs], fmt.Sprintf("uids without the proxy's own, %d", uid))
+		}
+	}
+	bypass := reader{key: keyBypass}
+	if cfg.value(p.Annotations, keyBypass) == "bypass" {
+		ids := p.Spec.bypass(&bypass, d.Policy.Proxy)
+		d.Policy.Outbound.ExcludeUIDs = mergeIDs(append(d.Policy.Outbound.ExcludeUIDs, ids...))
+	}
+	d.Policy.DNS.Everywhere = d.Policy.DNS.Everywhere || cfg.CaptureAllDNS
+	if d.Policy.DNS.find(p.Nameservers) {
+		d.Warnings = append(d.Warnings, "nobody told the pod's nameservers: all of port 53 is captured")
+	}
+	return slices.Concat(inject.mistakes, uids.mistakes, bypass.mistakes)
+}
+
+// find settles which nameservers are captured: those of the pod where they are known, else everything, which it reports.
+func (d *DNS) find(servers []netip.Addr) (unknown bool) {
+	unknown = d.Capture && !d.Everywhere && len(servers) == 0
+	d.Everywhere = d.Capture && (d.Everywhere || unknown)
+	if !d.Capture || d.Everywhere {
+		return unknown
+	}
+	for _, s := range servers {
+		d.Servers = append(d.Servers, s.WithZone("").Unmap())
+	}
+	slices.SortFunc(d.Servers, netip.Addr.Compare)
+	d.Servers = slices.Compact(d.Servers)
+	return false
+}

@@ -1,0 +1,391 @@
+package redirect
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// The names that an administrator greps for.
+const (
+	chainInbound    = "ISTIO_INBOUND"
+	chainInRedirect = "ISTIO_IN_REDIRECT"
+	chainOutput     = "ISTIO_OUTPUT"
+	chainGroups     = "ISTIO_OUTPUT_GROUPS"
+	chainRedirect   = "ISTIO_REDIRECT"
+	chainDNS        = "ISTIO_OUTPUT_DNS"
+	chainDivert     = "ISTIO_DIVERT"
+	chainTProxy     = "ISTIO_TPROXY"
+	chainDrop       = "ISTIO_DROP"
+)
+
+const (
+	lo       = Interface("lo")
+	portDNS  = 53
+	zoneOut  = 1 // conntrack zone of the exchange between the proxy and the nameserver
+	zoneHome = 2 // and of the one between the app and the proxy
+)
+
+var loopbackIPv6 = netip.MustParsePrefix("::1/128")
+
+// Compile turns a policy into rules. The methods below are the contract, top to bottom.
+//
+// Where istio-init has the three rules
+//
+//	-o lo ! -d 127.0.0.1 --uid-owner 1337 -j ISTIO_IN_REDIRECT
+//	-o lo ! --uid-owner 1337 -j RETURN
+//	--uid-owner 1337 -j RETURN
+//
+// the last two say: the proxy's traffic returns, and so does all else on lo. That is how they stand here, since a packet
+// without a socket meets "! --uid-owner" in iptables and no form of it in nftables.
+func Compile(p Policy) Ruleset {
+	c := compiler{Policy: p}
+	c.virtualInterfaces()
+	c.excludedInterfaces()
+	c.dropInvalid()
+	if p.Mode == ModeTProxy {
+		c.inboundTransparent()
+	} else {
+		c.inbound()
+	}
+	c.outbound()
+	c.dnsZones()
+	c.rules(NAT, chainRedirect,
+		Rule{"to the proxy's outbound listener", Match{Protocol: TCP}, Action{Verb: Redirect, Port: p.Ports.Outbound}})
+	c.rules(NAT, chainInRedirect,
+		Rule{"to the proxy's inbound listener", Match{Protocol: TCP}, Action{Verb: Redirect, Port: p.Ports.Inbound}})
+	return c.ruleset()
+}
+
+type compiler struct {
+	Policy
+	chains []Chain
+	routes []PolicyRoute
+}
+
+// rules appends to a chain of a table; the names of hooks are PREROUTING and OUTPUT.
+func (c *compiler) rules(t Table, chain string, rules ...Rule) {
+	i := slices.IndexFunc(c.chains, func(have Chain) bool { return have.Table == t && have.Name == chain })
+	if i < 0 {
+		i = len(c.chains)
+		hook := Hook(slices.Index([]string{"", Prerouting.String(), Output.String()}, chain))
+		c.chains = append(c.chains, Chain{Table: t, Name: chain, Hook: max(hook, NoHook)})
+	}
+	c.chains[i].Rules = append(c.chains[i].Rules, rules...)
+}
+
+func (c *compiler) prerouting(t Table, rules ...Rule) { c.rules(t, Prerouting.String(), rules...) }
+func (c *compiler) output(t Table, rules ...Rule)     { c.rules(t, Output.String(), rules...) }
+
+// virtualInterfaces come before all else of nat: traffic of a virtual machine is the pod's outbound traffic, though it
+// enters from an interface.
+func (c *compiler) virtualInterfaces() {
+	for _, name := range c.VirtualInterfaces {
+		in := Match{In: name}
+		if !c.Outbound.All {
+			in.Destination.Prefixes = c.Outbound.CIDRs
+		}
+		if c.Outbound.All || len(c.Outbound.CIDRs) > 0 {
+			c.prerouting(NAT, Rule{"virtual interface: its traffic is outbound", in, jump(chainRedirect)})
+		}
+		c.prerouting(NAT, Rule{"virtual interface: nothing else is captured", Match{In: name}, returns})
+	}
+}
+
+func (c *compiler) excludedInterfaces() {
+	tables := []Table{NAT}
+	if c.transparent() {
+		tables = []Table{Mangle, NAT}
+	}
+	for _, t := range tables {
+		for _, name := range c.ExcludeInterfaces {
+			c.prerouting(t, Rule{"excluded interface", Match{In: name}, returns})
+			c.output(t, Rule{"excluded interface", Match{Out: name}, returns})
+		}
+	}
+}
+
+func (c *compiler) dropInvalid() {
+	if !c.DropInvalid {
+		return
+	}
+	c.prerouting(Mangle, Rule{"invalid packets would reset connections", Match{State: Invalid}, jump(chainDrop)})
+	c.rules(Mangle, chainDrop, Rule{"out of any connection", Match{}, Action{Verb: Drop}})
+}
+
+// inbound redirects what enters the pod to the proxy.
+func (c *compiler) inbound() {
+	if !c.capturesInbound() {
+		return
+	}
+	c.prerouting(NAT, Rule{"all that enters", Match{Protocol: TCP}, jump(chainInbound)})
+	c.tunnelReturns(NAT)
+	if c.Inbound.All {
+		c.excludedPortsReturn(NAT)
+		c.rules(NAT, chainInbound, Rule{"all other ports", Match{Protocol: TCP}, jump(chainInRedirect)})
+		return
+	}
+	c.rules(NAT, chainInbound, Rule{"included inbound port", tcpTo(c.Inbound.Ports), jump(chainInRedirect)})
+}
+
+func (c *compiler) tunnelReturns(t Table) {
+	c.rules(t, chainInbound,
+		Rule{"tunnel port: enters the proxy by itself", tcpTo([]uint16{c.Ports.Tunnel}), returns})
+}
+
+func (c *compiler) excludedPortsReturn(t Table) {
+	if len(c.Inbound.ExcludePorts) > 0 {
+		c.rules(t, chainInbound, Rule{"excluded inbound port", tcpTo(c.Inbound.ExcludePorts), returns})
+	}
+}
+
+// inboundTransparent hands what enters the pod to the proxy with its addresses as they are.
+func (c *compiler) inboundTransparent() {
+	if !c.transparent() {
+		return
+	}
+	for _, name := range c.VirtualInterfaces {
+		c.prerouting(Mangle, Rule{"virtual interface: its traffic is outbound", Match{In: name}, returns})
+	}
+	mark := Mark{Value: c.Marks.TProxy}
+	c.prerouting(Mangle,
+		Rule{"all that enters", Match{Protocol: TCP}, jump(chainInbound)},
+		Rule{"the proxy calls the app in the client's name: know the answers", Match{Protocol: TCP, Mark: mark}, Action{Verb: SaveMark}})
+	c.rules(Mangle, chainInbound,
+		Rule{"from the proxy in the client's name", Match{Protocol: TCP, Mark: mark}, returns},
+		Rule{"from the proxy to the app", Match{In: lo, Protocol: TCP, Source: c.passthrough()}, returns},
+		Rule{"within the pod", Match{In: lo, Protocol: TCP, Mark: Mark{Not: true, Value: c.Marks.SelfCall}}, returns})
+	c.tunnelReturns(Mangle)
+	captured := Match{Protocol: TCP}
+	if c.Inbound.All {
+		c.excludedPortsReturn(Mangle)
+	} else {
+		captured = tcpTo(c.Inbound.Ports)
+	}
+	known := captured
+	known.State = Established | Related
+	c.rules(Mangle, chainInbound,
+		Rule{"of a connection that the proxy has", known, jump(chainDivert)},
+		Rule{"a new connection", captured, jump(chainTProxy)})
+	c.rules(Mangle, chainDivert,
+		Rule{"routed to the socket that has it", Match{}, Action{Verb: SetMark, Mark: c.Marks.TProxy}},
+		Rule{"and left as it is", Match{}, Action{Verb: Accept}})
+	c.rules(Mangle, chainTProxy, Rule{"to the proxy's inbound listener", Match{Protocol: TCP, Destination: c.notLoopback()},
+		Action{Verb: TProxy, Port: c.Ports.Inbound, Mark: c.Marks.TProxy}})
+	c.outputTransparent(mark)
+	c.routes = append(c.routes, PolicyRoute{Mark: c.Marks.TProxy, Table: c.Marks.Table})
+}
+
+// outputTransparent marks what the kernel must route back to the proxy.
+func (c *compiler) outputTransparent(mark Mark) {
+	c.output(Mangle, Rule{"from the proxy in the client's name", Match{Out: lo, Protocol: TCP, Mark: mark}, returns})
+	for _, id := range c.identities() {
+		id.If.Out, id.If.Protocol, id.If.Destination = lo, TCP, c.notLoopback()
+		c.output(Mangle, Rule{"the pod calls itself through the proxy", id.If, Action{Verb: SetMark, Mark: c.Marks.SelfCall}})
+	}
+	c.output(Mangle, Rule{"answers of the app to a client whom the proxy speaks for",
+		Match{Protocol: TCP, ConnMark: mark}, Action{Verb: RestoreMark}})
+}
+
+// outbound redirects what the pod sends.
+func (c *compiler) outbound() {
+	c.output(NAT, Rule{"all that the pod sends", Match{}, jump(chainOutput)})
+	add := func(rules ...Rule) { c.rules(NAT, chainOutput, rules...) }
+	for _, proto := range []Protocol{TCP, UDP} {
+		if ports := c.Outbound.ExcludePorts; len(ports) > 0 {
+			add(Rule{"excluded outbound port", Match{Protocol: proto, DestinationPort: Ports{List: ports}}, returns})
+		}
+	}
+	if ids := c.Outbound.ExcludeUIDs; len(ids) > 0 {
+		add(Rule{"excluded user", Match{UID: ids}, returns})
+	}
+	add(Rule{"from the proxy to the app", Match{Out: lo, Source: c.passthrough()}, returns})
+	for i, id := range c.identities() {
+		add(c.own(id, i == 0)...)
+	}
+	c.ownerGroups(add)
+}
+
+type identity struct {
+	If    Match // the owner alone
+	isUID bool
+}
+
+// identities lists the proxy's uids, then its gids, as matches.
+func (c *compiler) identities() []identity {
+	var ids []identity
+	for _, uid := range c.Proxy.UIDs {
+		ids = append(ids, identity{Match{UID: IDs{{uid, uid}}}, true})
+	}
+	for _, gid := range c.Proxy.GIDs {
+		ids = append(ids, identity{Match{GID: IDs{{gid, gid}}}, false})
+	}
+	return ids
+}
+
+// own is how the traffic of one identity of the proxy is told from that of the app. The first ends all calls within the
+// pod, so that the later ones meet none, but for those that the name service or captured loopback leave over.
+func (c *compiler) own(id identity, first bool) []Rule {
+	exempt := []uint16{c.Ports.Tunnel} // a call back through the proxy would go around once more
+	if c.DNS.Capture && id.isUID {
+		exempt = []uint16{portDNS, c.Ports.Tunnel}
+	}
+	self := id.If
+	self.Out, self.Protocol, self.Destination = lo, TCP, c.notLoopback()
+	self.DestinationPort = Ports{Not: true, List: exempt}
+	var rules []Rule
+	if first || c.Outbound.Loopback || c.DNS.Capture && !id.isUID {
+		rules = append(rules, Rule{"the pod calls itself through the proxy", self, jump(chainInRedirect)})
+	}
+	rules = append(rules, Rule{"from the proxy: never back to it", id.If, returns})
+	if !first || c.Outbound.Loopback {
+		return rules
+	}
+	within := Match{Out: lo}
+	if c.DNS.Capture { // a resolver on localhost is captured
+		within = Match{Out: lo, Protocol: TCP, DestinationPort: Ports{Not: true, List: []uint16{portDNS}}}
+	}
+	return append(rules, Rule{"within the pod", within, returns})
+}
+
+// ownerGroups lets the traffic of some groups go, and hands the rest to destinations. An included list is a jump of the
+// included, not a return of the others: a packet without a socket has no group and is in no list.
+func (c *compiler) ownerGroups(add func(...Rule)) {
+	if c.Groups.All {
+		if len(c.Groups.Exclude) > 0 {
+			add(Rule{"excluded group", Match{GID: single(c.Groups.Exclude)}, returns})
+		}
+		c.destinations(add)
+		return
+	}
+	if len(c.Groups.Include) == 0 {
+		add(Rule{"no group is captured", Match{}, returns})
+		return
+	}
+	add(Rule{"included group", Match{GID: single(c.Groups.Include)}, jump(chainGroups)})
+	c.destinations(func(rules ...Rule) { c.rules(NAT, chainGroups, rules...) })
+}
+
+// destinations decides by where the packet goes.
+func (c *compiler) destinations(add func(...Rule)) {
+	if c.DNS.Capture {
+		add(Rule{"name service", Match{}, jump(chainDNS)})
+		for _, proto := range []Protocol{TCP, UDP} {
+			c.toServers(func(servers Addresses) {
+				c.rules(NAT, chainDNS, Rule{"to the proxy's resolver",
+					Match{Protocol: proto, Destination: servers, DestinationPort: Ports{List: []uint16{portDNS}}},
+					Action{Verb: Redirect, Port: c.Ports.DNS}})
+			})
+		}
+	}
+	add(Rule{"loopback", Match{Destination: c.loopback(false)}, returns})
+	if cidrs := c.Outbound.ExcludeCIDRs; len(cidrs) > 0 {
+		add(Rule{"excluded outbound CIDR", Match{Destination: Addresses{Prefixes: cidrs}}, returns})
+	}
+	if ports := c.Outbound.Ports; len(ports) > 0 {
+		add(Rule{"included outbound port", tcpTo(ports), jump(chainRedirect)})
+	}
+	switch {
+	case c.Outbound.All:
+		add(Rule{"everything else", Match{}, jump(chainRedirect)})
+	case len(c.Outbound.CIDRs) > 0:
+		add(Rule{"included outbound CIDR", Match{Destination: Addresses{Prefixes: c.Outbound.CIDRs}}, jump(chainRedirect)})
+	}
+}
+
+// toServers calls f with the addresses whose port 53 is captured.
+func (c *compiler) toServers(f func(Addresses)) {
+	if c.DNS.Everywhere {
+		f(Addresses{})
+		return
+	}
+	var servers Addresses
+	for _, s := range c.DNS.Servers {
+		servers.Prefixes = append(servers.Prefixes, host(s))
+	}
+	f(servers)
+}
+
+// dnsZones keep the two halves of a redirected exchange apart: app to proxy, and proxy to nameserver, may have the same
+// addresses and ports, and connection tracking would take one for the other.
+func (c *compiler) dnsZones() {
+	if !c.DNS.Capture {
+		return
+	}
+	out, home := Action{Verb: SetZone, Zone: zoneOut}, Action{Verb: SetZone, Zone: zoneHome}
+	asks := Ports{List: []uint16{portDNS}}
+	for _, id := range c.identities() {
+		query, answer := id.If, id.If
+		query.Protocol, query.DestinationPort = UDP, asks
+		answer.Protocol, answer.SourcePort = UDP, Ports{List: []uint16{c.Ports.DNS}}
+		c.output(Raw,
+			Rule{"the proxy asks the nameserver", query, out},
+			Rule{"the proxy answers the app", answer, home})
+	}
+	if ids := c.Outbound.ExcludeUIDs; len(ids) > 0 {
+		c.output(Raw, Rule{"an excluded user asks the nameserver", Match{Protocol: UDP, UID: ids, DestinationPort: asks}, out})
+	}
+	c.toServers(func(servers Addresses) {
+		c.output(Raw, Rule{"the app asks the proxy", Match{Protocol: UDP, Destination: servers, DestinationPort: asks}, home})
+		c.prerouting(Raw, Rule{"the nameserver answers", Match{Protocol: UDP, Source: servers, SourcePort: asks}, out})
+	})
+}
+
+func (c *compiler) capturesInbound() bool { return c.Inbound.All || len(c.Inbound.Ports) > 0 }
+func (c *compiler) transparent() bool     { return c.Mode == ModeTProxy && c.capturesInbound() }
+
+func (c *compiler) loopback(not bool) Addresses {
+	return Addresses{Not: not, Prefixes: []netip.Prefix{c.Loopback, loopbackIPv6}}
+}
+
+func (c *compiler) notLoopback() Addresses { return c.loopback(true) }
+
+func (c *compiler) passthrough() Addresses {
+	var a Addresses
+	for _, addr := range c.Passthrough {
+		a.Prefixes = append(a.Prefixes, host(addr))
+	}
+	return a
+}
+
+// ruleset sorts the chains as a packet meets them: by table, hooks first.
+func (c *compiler) ruleset() Ruleset {
+	chains := slices.Clone(c.chains)
+	slices.SortStableFunc(chains, func(a, b Chain) int {
+		if a.Table != b.Table {
+			return int(a.Table) - int(b.Table)
+		}
+		return order(a.Hook) - order(b.Hook)
+	})
+	rs := Ruleset{Chains: chains, Routes: c.routes}
+	for _, addr := range c.Passthrough {
+		if addr.Is6() { // 127.0.0.0/8 is all there, of IPv6 only ::1
+			rs.Addresses = append(rs.Addresses, host(addr))
+		}
+	}
+	return rs
+}
+
+func order(h Hook) int {
+	if h == NoHook {
+		return len([]Hook{Prerouting, Output}) + 1
+	}
+	return int(h)
+}
+
+var returns = Action{Verb: Return}
+
+func jump(chain string) Action { return Action{Verb: Jump, Chain: chain} }
+
+func tcpTo(ports []uint16) Match {
+	return Match{Protocol: TCP, DestinationPort: Ports{List: ports}}
+}
+
+func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+func single(ids []uint32) IDs {
+	var list IDs
+	for _, id := range ids {
+		list = append(list, IDRange{id, id})
+	}
+	return mergeIDs(list)
+}

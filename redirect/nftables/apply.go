@@ -1,0 +1,211 @@
+package nftables
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/userdata"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/routing"
+)
+
+// Apply writes the ruleset: addresses and routes first, then the rules in one transaction that packets see whole or not
+// at all. Rules that are already there are replaced; a failure leaves what was there before.
+func Apply(rs redirect.Ruleset) error {
+	undo, err := routing.Apply(rs)
+	if err != nil {
+		return err
+	}
+	if err := applyTable(translate(rs)); err != nil {
+		undo()
+		return fmt.Errorf("program nftables: %w", explain(err))
+	}
+	return nil
+}
+
+// applyTable first only adds: a transaction that deletes waits for every CPU to leave the old rules, ten times as long
+// as all the rest, and the namespace of a new pod has nothing to delete.
+func applyTable(t *table) error {
+	w, err := dial()
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	content, err := t.messages()
+	if err != nil {
+		return err
+	}
+	create := message{unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE | unix.NLM_F_EXCL, tableAttrs()}
+	err = w.transact(append([]message{create}, content...))
+	if !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	replace := []message{{unix.NFT_MSG_DELTABLE, 0, tableAttrs()}, create}
+	return w.transact(append(replace, content...))
+}
+
+// Remove deletes our table, and the addresses and routes of the ruleset. What is not there is not missed.
+func Remove(rs redirect.Ruleset) error {
+	w, err := dial()
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	err = w.transact([]message{{unix.NFT_MSG_DELTABLE, 0, tableAttrs()}})
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("delete table inet %s: %w", TableName, explain(err))
+	}
+	return routing.Remove(rs)
+}
+
+func tableAttrs() []netlink.Attribute {
+	return []netlink.Attribute{text(unix.NFTA_TABLE_NAME, TableName)}
+}
+
+// messages are what fills the table: all chains first, since rules jump to any of them.
+func (t *table) messages() ([]message, error) {
+	var messages []message
+	for _, c := range t.chains {
+		m, err := c.message()
+		if err != nil {
+			return nil, err
+		}
+		messages = append(messages, m)
+	}
+	for _, c := range t.chains {
+		for _, r := range c.rules {
+			m, err := r.messages(c.name)
+			if err != nil {
+				return nil, err
+			}
+			messages = append(messages, m...)
+		}
+	}
+	return messages, nil
+}
+
+func (c *chain) message() (message, error) {
+	attrs := []netlink.Attribute{text(unix.NFTA_CHAIN_TABLE, TableName), text(unix.NFTA_CHAIN_NAME, c.name)}
+	if c.base != nil {
+		hook, err := nest(unix.NFTA_CHAIN_HOOK, number(unix.NFTA_HOOK_HOOKNUM, c.base.hook),
+			number(unix.NFTA_HOOK_PRIORITY, uint32(c.base.priority)))
+		if err != nil {
+			return message{}, err
+		}
+		attrs = append(attrs, hook, number(unix.NFTA_CHAIN_POLICY, c.base.policy), text(unix.NFTA_CHAIN_TYPE, c.base.kind))
+	}
+	return message{unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, attrs}, nil
+}
+
+// messages are the sets of a rule, then the rule.
+func (s *statement) messages(chain string) ([]message, error) {
+	var messages []message
+	for _, one := range s.sets {
+		m, err := one.messages()
+		if err != nil {
+			return nil, err
+		}
+		messages = append(messages, m...)
+	}
+	var list []netlink.Attribute
+	for _, e := range s.exprs {
+		encoded, err := encode(e)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, netlink.Attribute{Type: unix.NFTA_LIST_ELEM | unix.NLA_F_NESTED, Data: encoded})
+	}
+	exprs, err := nest(unix.NFTA_RULE_EXPRESSIONS, list...)
+	if err != nil {
+		return nil, err
+	}
+	return append(messages, message{unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE | unix.NLM_F_APPEND, []netlink.Attribute{
+		text(unix.NFTA_RULE_TABLE, TableName), text(unix.NFTA_RULE_CHAIN, chain), exprs,
+		{Type: unix.NFTA_RULE_USERDATA, Data: s.userdata()},
+	}}), nil
+}
+
+func (s *statement) userdata() []byte { return userdata.AppendString(nil, userdata.TypeComment, s.why) }
+
+// bigEndian is how nft is told to print the keys of a set.
+const bigEndian = 2
+
+// messages are the set, then its elements in chunks.
+func (s *set) messages() ([]message, error) {
+	flags := uint32(unix.NFT_SET_ANONYMOUS | unix.NFT_SET_CONSTANT)
+	if s.interval {
+		flags |= unix.NFT_SET_INTERVAL
+	}
+	size, err := nest(unix.NFTA_SET_DESC, number(unix.NFTA_SET_DESC_SIZE, uint32(len(s.elements))))
+	if err != nil {
+		return nil, err
+	}
+	messages := []message{{unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, []netlink.Attribute{
+		text(unix.NFTA_SET_TABLE, TableName), text(unix.NFTA_SET_NAME, anonymous), number(unix.NFTA_SET_FLAGS, flags),
+		number(unix.NFTA_SET_KEY_TYPE, s.key), number(unix.NFTA_SET_KEY_LEN, s.size),
+		size, number(unix.NFTA_SET_ID, s.id),
+		{Type: unix.NFTA_SET_USERDATA, Data: userdata.AppendUint32(nil, userdata.NFTNL_UDATA_SET_KEYBYTEORDER, bigEndian)},
+	}}}
+	for from := 0; from < len(s.elements); from += chunk {
+		m, err := s.chunk(s.elements[from:min(from+chunk, len(s.elements))])
+		if err != nil {
+			return nil, err
+		}
+		messages = append(messages, m)
+	}
+	return messages, nil
+}
+
+func (s *set) chunk(elements []element) (message, error) {
+	var list []netlink.Attribute
+	for _, e := range elements {
+		key, err := nest(unix.NFTA_SET_ELEM_KEY, netlink.Attribute{Type: unix.NFTA_DATA_VALUE, Data: e.key})
+		if err != nil {
+			return message{}, err
+		}
+		attrs := []netlink.Attribute{key}
+		if e.ends {
+			attrs = append(attrs, number(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END))
+		}
+		one, err := nest(unix.NFTA_LIST_ELEM, attrs...)
+		if err != nil {
+			return message{}, err
+		}
+		list = append(list, one)
+	}
+	all, err := nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS, list...)
+	return message{unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, []netlink.Attribute{
+		text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName), text(unix.NFTA_SET_ELEM_LIST_SET, anonymous),
+		number(unix.NFTA_SET_ELEM_LIST_SET_ID, s.id), all,
+	}}, err
+}
+
+func text(kind uint16, value string) netlink.Attribute {
+	return netlink.Attribute{Type: kind, Data: append([]byte(value), 0)}
+}
+
+func number(kind uint16, value uint32) netlink.Attribute {
+	return netlink.Attribute{Type: kind, Data: binaryutil.BigEndian.PutUint32(value)}
+}
+
+func nest(kind uint16, attrs ...netlink.Attribute) (netlink.Attribute, error) {
+	data, err := netlink.MarshalAttributes(attrs)
+	return netlink.Attribute{Type: kind | unix.NLA_F_NESTED, Data: data}, err
+}
+
+// explain adds to the kernel's answer what can be done about it.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w: this needs CAP_NET_ADMIN in the namespace", err)
+	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT):
+		return fmt.Errorf("%w: this kernel has no nftables: load the module nf_tables or choose another backend", err)
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("%w: this kernel lacks a feature that the rules need: the probe names it", err)
+	}
+	return err
+}

@@ -1,0 +1,314 @@
+package nftables
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+)
+
+// statement is a rule of one line, once as nft prints it and once as the kernel takes it. Both are written in the same
+// place, condition by condition, so that neither can go its own way.
+type statement struct {
+	words []string
+	exprs []expr.Any
+	sets  []*set
+	why   string
+}
+
+// register is the only one that our rules need: a condition is tested as soon as it is loaded.
+const register = 1
+
+func (s *statement) add(text string, exprs ...expr.Any) {
+	s.words = append(s.words, text)
+	s.exprs = append(s.exprs, exprs...)
+}
+
+// String is the line as nft lists it, counters aside.
+func (s *statement) String() string {
+	return fmt.Sprintf("%s comment %q", strings.Join(s.words, " "), s.why)
+}
+
+// translator turns rules into statements and numbers the sets that they need.
+type translator struct{ sets uint32 }
+
+// rule translates one rule: a line for both families or, where it has addresses, one for each family that it speaks of.
+func (t *translator) rule(r redirect.Rule) []*statement {
+	if len(r.If.Source.Prefixes) == 0 && len(r.If.Destination.Prefixes) == 0 && r.Then.Verb != redirect.TProxy {
+		return t.lines(r, r.If, 0)
+	}
+	var lines []*statement
+	for _, f := range redirect.Families {
+		if m, ok := r.If.For(f); ok {
+			lines = append(lines, t.lines(r, m, f)...)
+		}
+	}
+	return lines
+}
+
+// lines writes a rule for a family; 0 is both. nft's tproxy lets a packet pass for which nobody listens, where
+// iptables' drops it, so a drop follows.
+func (t *translator) lines(r redirect.Rule, m redirect.Match, f redirect.Family) []*statement {
+	s := &statement{why: r.Why}
+	t.match(s, m, f)
+	act(s, r.Then, f)
+	if r.Then.Verb != redirect.TProxy {
+		return []*statement{s}
+	}
+	unheard := &statement{why: r.Why + ": nobody listens"}
+	t.match(unheard, m, f)
+	act(unheard, redirect.Action{Verb: redirect.Drop}, f)
+	return []*statement{s, unheard}
+}
+
+func (t *translator) match(s *statement, m redirect.Match, f redirect.Family) {
+	matchInterface(s, "iifname", expr.MetaKeyIIFNAME, m.In)
+	matchInterface(s, "oifname", expr.MetaKeyOIFNAME, m.Out)
+	t.matchFamily(s, m, f)
+	t.matchTransport(s, m)
+	t.matchIDs(s, "meta skuid", expr.MetaKeySKUID, nftables.TypeUID, m.UID)
+	t.matchIDs(s, "meta skgid", expr.MetaKeySKGID, nftables.TypeGID, m.GID)
+	matchMark(s, "meta mark", &expr.Meta{Key: expr.MetaKeyMARK, Register: register}, m.Mark)
+	matchMark(s, "ct mark", &expr.Ct{Key: expr.CtKeyMARK, Register: register}, m.ConnMark)
+	matchState(s, m.State)
+}
+
+func matchInterface(s *statement, key string, meta expr.MetaKey, name redirect.Interface) {
+	if name == "" {
+		return
+	}
+	text, data := string(name), make([]byte, unix.IFNAMSIZ)
+	if stem, ok := strings.CutSuffix(text, "+"); ok {
+		text, data = stem+"*", []byte(stem)
+	} else {
+		copy(data, text)
+	}
+	s.add(fmt.Sprintf("%s %q", key, text), &expr.Meta{Key: meta, Register: register}, equal(data))
+}
+
+// matchFamily writes the addresses. They imply their family; without any it is said by itself.
+func (t *translator) matchFamily(s *statement, m redirect.Match, f redirect.Family) {
+	if f == 0 {
+		return
+	}
+	proto := map[redirect.Family]byte{redirect.IPv4: unix.NFPROTO_IPV4, redirect.IPv6: unix.NFPROTO_IPV6}[f]
+	s.exprs = append(s.exprs, &expr.Meta{Key: expr.MetaKeyNFPROTO, Register: register}, equal([]byte{proto}))
+	before := len(s.words)
+	source, destination, length := uint32(12), uint32(16), uint32(4)
+	key, keyType := "ip", nftables.TypeIPAddr
+	if f == redirect.IPv6 {
+		source, destination, length = 8, 24, 16
+		key, keyType = "ip6", nftables.TypeIP6Addr
+	}
+	load := func(offset uint32) *expr.Payload {
+		return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length}
+	}
+	t.matchAddresses(s, key+" saddr", load(source), keyType, m.Source)
+	t.matchAddresses(s, key+" daddr", load(destination), keyType, m.Destination)
+	if len(s.words) == before {
+		s.words = append(s.words, "meta nfproto "+strings.ToLower(f.String()))
+	}
+}
+
+func (t *translator) matchAddresses(s *statement, key string, load *expr.Payload, kt nftables.SetDatatype, a redirect.Addresses) {
+	ranges := addressRanges(a.Prefixes)
+	switch len(ranges) {
+	case 0:
+	case 1:
+		p, ok := ranges[0].prefix()
+		if ok && p.Bits() == 0 {
+			return // the family says it all
+		}
+		if ok {
+			s.add(key+negated(a.Not)+prefixText(p), load)
+			s.exprs = append(s.exprs, within(p, a.Not)...)
+			return
+		}
+		fallthrough
+	default:
+		t.lookup(s, key, load, kt, a.Not, addressSet(ranges))
+	}
+}
+
+// within compares the loaded address with a prefix.
+func within(p netip.Prefix, not bool) []expr.Any {
+	compare := equal(p.Addr().AsSlice())
+	if not {
+		compare.Op = expr.CmpOpNeq
+	}
+	if p.IsSingleIP() {
+		return []expr.Any{compare}
+	}
+	size := uint32(p.Addr().BitLen() / 8)
+	return []expr.Any{&expr.Bitwise{
+		SourceRegister: register, DestRegister: register, Len: size,
+		Mask: netmask(p), Xor: make([]byte, size),
+	}, compare}
+}
+
+func netmask(p netip.Prefix) []byte {
+	mask := make([]byte, p.Addr().BitLen()/8)
+	for bit := range p.Bits() {
+		mask[bit/8] |= 0x80 >> (bit % 8)
+	}
+	return mask
+}
+
+func (t *translator) matchTransport(s *statement, m redirect.Match) {
+	if m.Protocol == redirect.AnyProtocol {
+		return
+	}
+	s.exprs = append(s.exprs, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register}, equal([]byte{byte(m.Protocol)}))
+	name := strings.ToLower(m.Protocol.String())
+	if len(m.SourcePort.List) == 0 && len(m.DestinationPort.List) == 0 {
+		s.words = append(s.words, "meta l4proto "+name)
+	}
+	t.matchPorts(s, name+" sport", 0, m.SourcePort)
+	t.matchPorts(s, name+" dport", 2, m.DestinationPort)
+}
+
+func (t *translator) matchPorts(s *statement, key string, offset uint32, ports redirect.Ports) {
+	load := &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 2}
+	switch len(ports.List) {
+	case 0:
+	case 1:
+		compare := equal(binaryutil.BigEndian.PutUint16(ports.List[0]))
+		if ports.Not {
+			compare.Op = expr.CmpOpNeq
+		}
+		s.add(fmt.Sprintf("%s%s%d", key, negated(ports.Not), ports.List[0]), load, compare)
+	default:
+		t.lookup(s, key, load, nftables.TypeInetService, ports.Not, portSet(ports.List))
+	}
+}
+
+// matchIDs matches the owner of the socket. The kernel loads an id in the host's byte order, in which ranges cannot be
+// compared, so it is turned around for them.
+func (t *translator) matchIDs(s *statement, key string, meta expr.MetaKey, kt nftables.SetDatatype, ids redirect.IDs) {
+	load := &expr.Meta{Key: meta, Register: register}
+	swap := &expr.Byteorder{SourceRegister: register, DestRegister: register, Op: expr.ByteorderHton, Len: 4, Size: 4}
+	switch {
+	case len(ids) == 0:
+	case len(ids) == 1 && ids[0].First == ids[0].Last:
+		s.add(fmt.Sprintf("%s %d", key, ids[0].First), load, equal(binaryutil.NativeEndian.PutUint32(ids[0].First)))
+	case len(ids) == 1:
+		s.add(fmt.Sprintf("%s %d-%d", key, ids[0].First, ids[0].Last), load, swap,
+			&expr.Cmp{Op: expr.CmpOpGte, Register: register, Data: binaryutil.BigEndian.PutUint32(ids[0].First)},
+			&expr.Cmp{Op: expr.CmpOpLte, Register: register, Data: binaryutil.BigEndian.PutUint32(ids[0].Last)})
+	default:
+		s.exprs = append(s.exprs, load)
+		t.lookup(s, key, swap, kt, false, idSet(ids))
+	}
+}
+
+// lookup tests the loaded value against a list.
+func (t *translator) lookup(s *statement, key string, load expr.Any, kt nftables.SetDatatype, not bool, list *set) {
+	t.sets++
+	list.id, list.key, list.size = t.sets, kt.GetNFTMagic(), kt.Bytes
+	s.sets = append(s.sets, list)
+	s.add(fmt.Sprintf("%s%s{ %s }", key, negated(not), strings.Join(list.text, ", ")), load,
+		&expr.Lookup{SourceRegister: register, SetName: anonymous, SetID: list.id, Invert: not})
+}
+
+func matchMark(s *statement, key string, load expr.Any, m redirect.Mark) {
+	if m.Value == 0 {
+		return
+	}
+	compare := equal(binaryutil.NativeEndian.PutUint32(m.Value))
+	if m.Not {
+		compare.Op = expr.CmpOpNeq
+	}
+	s.add(fmt.Sprintf("%s%s0x%08x", key, negated(m.Not), m.Value), load, compare)
+}
+
+// stateBits are the kernel's own numbers, in the order in which nft prints them.
+var stateBits = []struct {
+	state redirect.State
+	bit   uint32
+}{
+	{redirect.Invalid, expr.CtStateBitINVALID},
+	{redirect.Established, expr.CtStateBitESTABLISHED},
+	{redirect.Related, expr.CtStateBitRELATED},
+	{redirect.New, expr.CtStateBitNEW},
+}
+
+func matchState(s *statement, state redirect.State) {
+	var names []string
+	var mask uint32
+	for _, one := range stateBits {
+		if state&one.state != 0 {
+			names = append(names, one.state.String())
+			mask |= one.bit
+		}
+	}
+	if mask == 0 {
+		return
+	}
+	zero := make([]byte, 4)
+	s.add("ct state "+strings.Join(names, ","),
+		&expr.Ct{Key: expr.CtKeySTATE, Register: register},
+		&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(mask), Xor: zero},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: register, Data: zero})
+}
+
+// act writes what happens, behind a counter.
+func act(s *statement, a redirect.Action, f redirect.Family) {
+	s.add("counter", &expr.Counter{})
+	switch a.Verb {
+	case redirect.Return:
+		s.add("return", &expr.Verdict{Kind: expr.VerdictReturn})
+	case redirect.Accept:
+		s.add("accept", &expr.Verdict{Kind: expr.VerdictAccept})
+	case redirect.Drop:
+		s.add("drop", &expr.Verdict{Kind: expr.VerdictDrop})
+	case redirect.Jump:
+		s.add("jump "+a.Chain, &expr.Verdict{Kind: expr.VerdictJump, Chain: a.Chain})
+	case redirect.Redirect:
+		s.add(fmt.Sprintf("redirect to :%d", a.Port), load(binaryutil.BigEndian.PutUint16(a.Port)),
+			&expr.Redir{RegisterProtoMin: register, RegisterProtoMax: register, Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED})
+	case redirect.TProxy:
+		family, name := byte(unix.NFPROTO_IPV4), "ip"
+		if f == redirect.IPv6 {
+			family, name = unix.NFPROTO_IPV6, "ip6"
+		}
+		s.add(fmt.Sprintf("tproxy %s to :%d", name, a.Port), load(binaryutil.BigEndian.PutUint16(a.Port)),
+			&expr.TProxy{Family: family, RegPort: register})
+		setMark(s, a.Mark)
+		s.add("accept", &expr.Verdict{Kind: expr.VerdictAccept})
+	case redirect.SetMark:
+		setMark(s, a.Mark)
+	case redirect.SaveMark:
+		s.add("ct mark set meta mark", &expr.Meta{Key: expr.MetaKeyMARK, Register: register},
+			&expr.Ct{Key: expr.CtKeyMARK, Register: register, SourceRegister: true})
+	case redirect.RestoreMark:
+		s.add("meta mark set ct mark", &expr.Ct{Key: expr.CtKeyMARK, Register: register},
+			&expr.Meta{Key: expr.MetaKeyMARK, Register: register, SourceRegister: true})
+	case redirect.SetZone:
+		s.add(fmt.Sprintf("ct zone set %d", a.Zone), load(binaryutil.NativeEndian.PutUint16(a.Zone)),
+			&expr.Ct{Key: expr.CtKeyZONE, Register: register, SourceRegister: true})
+	}
+}
+
+func setMark(s *statement, mark uint32) {
+	s.add(fmt.Sprintf("meta mark set 0x%08x", mark), load(binaryutil.NativeEndian.PutUint32(mark)),
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: register, SourceRegister: true})
+}
+
+func load(data []byte) *expr.Immediate { return &expr.Immediate{Register: register, Data: data} }
+
+func equal(data []byte) *expr.Cmp {
+	return &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: data}
+}
+
+func negated(not bool) string {
+	if not {
+		return " != "
+	}
+	return " "
+}

@@ -1,0 +1,240 @@
+package redirect
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	maxID       = 1<<32 - 2 // the kernel keeps the highest number for "nobody"
+	noID        = 1<<32 - 1
+	maxText     = 256 << 10 // what the API server allows all annotations of an object together
+	maxItemText = 64        // of a user's text in a message
+	maxNamed    = 8         // mistakes of one key that are named
+	maxCIDRs    = 16384
+	maxNames    = 256 // interfaces
+	maxGroups   = 64
+	maxIDRanges = 1024
+)
+
+// Mistake is one wrong item of what a pod asks for.
+type Mistake struct {
+	Key  string // the annotation or variable, as the user wrote it
+	Item string // the offending part
+	Want string
+}
+
+func (m Mistake) String() string {
+	return fmt.Sprintf("%s: %s: want %s", m.Key, shorten(m.Item), m.Want)
+}
+
+// Mistakes is the error of a pod that is ours and asks for something impossible.
+type Mistakes []Mistake
+
+func (ms Mistakes) Error() string {
+	lines := make([]string, len(ms))
+	for i, m := range ms {
+		lines[i] = m.String()
+	}
+	return strings.Join(lines, "; ")
+}
+
+// shorten quotes a user's text, control characters escaped, and no more of it than somebody would read.
+func shorten(s string) string {
+	if len(s) <= maxItemText {
+		return strconv.Quote(s)
+	}
+	return fmt.Sprintf("%q and %d bytes more", s[:maxItemText], len(s)-maxItemText)
+}
+
+// reader collects what is wrong with the values of one key.
+type reader struct {
+	key      string
+	mistakes Mistakes
+	unnamed  int
+}
+
+func (r *reader) mistake(item, want string) {
+	if len(r.mistakes) < maxNamed {
+		r.mistakes = append(r.mistakes, Mistake{r.key, item, want})
+		return
+	}
+	r.unnamed++
+	r.mistakes[maxNamed-1] = Mistake{r.key, fmt.Sprintf("%d more items", r.unnamed+1), r.mistakes[maxNamed-1].Want}
+}
+
+// list splits a value into items; an empty value is an empty list.
+func (r *reader) list(value string, most int) []string {
+	if strings.TrimSpace(value) == "" {
+		return nil
+	}
+	if n := strings.Count(value, ",") + 1; n > most {
+		r.mistake(fmt.Sprintf("a list of %d items", n), fmt.Sprintf("at most %d", most))
+		return nil
+	}
+	items := strings.Split(value, ",")
+	for i := range items {
+		items[i] = strings.TrimSpace(items[i])
+	}
+	return items
+}
+
+func (r *reader) bool(value string) bool {
+	b, err := parseBool(value)
+	if err != nil {
+		r.mistake(value, err.Error())
+	}
+	return b
+}
+
+// parseBool takes the spellings of YAML and of Go, since injectors write either.
+func parseBool(value string) (bool, error) {
+	switch strings.ToLower(strings.TrimSpace(value)) {
+	case "true", "t", "yes", "y", "on", "1":
+		return true, nil
+	case "false", "f", "no", "n", "off", "0", "":
+		return false, nil
+	}
+	return false, errors.New(wantBool)
+}
+
+func (r *reader) port(value string) uint16 {
+	port, err := strconv.ParseUint(strings.TrimSpace(value), 10, 16)
+	if err != nil {
+		r.mistake(value, wantPort)
+	}
+	return uint16(port)
+}
+
+func (r *reader) ports(value string) []uint16 {
+	var ports []uint16
+	for _, item := range r.list(value, 1<<16) {
+		ports = append(ports, r.port(item))
+	}
+	return sorted(ports)
+}
+
+func (r *reader) id(value string) uint32 {
+	id, err := strconv.ParseUint(strings.TrimSpace(value), 10, 32)
+	if err != nil || id > maxID {
+		r.mistake(value, wantID)
+	}
+	return uint32(id)
+}
+
+func (r *reader) ids(value string, most int) []uint32 {
+	var ids []uint32
+	for _, item := range r.list(value, most) {
+		ids = append(ids, r.id(item))
+	}
+	return sorted(ids)
+}
+
+func (r *reader) idRanges(value string) IDs {
+	var ids IDs
+	for _, item := range r.list(value, maxIDRanges) {
+		first, last, isRange := strings.Cut(item, "-")
+		before := len(r.mistakes)
+		one := IDRange{First: r.id(first)}
+		one.Last = one.First
+		if isRange {
+			one.Last = r.id(last)
+		}
+		if len(r.mistakes) == before && one.Last < one.First {
+			r.mistake(item, "a range from the lower to the higher id")
+			continue
+		}
+		ids = append(ids, one)
+	}
+	return mergeIDs(ids)
+}
+
+// cidrs returns the prefixes and whether one of them was written as an address of loopback.
+func (r *reader) cidrs(value string) (prefixes []netip.Prefix, loopback bool) {
+	for _, item := range r.list(value, maxCIDRs) {
+		p, err := netip.ParsePrefix(item)
+		if err != nil {
+			r.mistake(item, wantCIDR)
+			continue
+		}
+		p = unmap(p)
+		loopback = loopback || p.Addr().IsLoopback()
+		prefixes = append(prefixes, p.Masked())
+	}
+	return outermost(prefixes), loopback
+}
+
+// unmap turns an IPv4-mapped IPv6 prefix into the IPv4 one: a kernel never sees the mapped form on the wire.
+func unmap(p netip.Prefix) netip.Prefix {
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p
+}
+
+func (r *reader) interfaces(value string) []Interface {
+	var names []Interface
+	for _, item := range r.list(value, maxNames) {
+		if !validInterface(item) {
+			r.mistake(item, wantInterface)
+			continue
+		}
+		names = append(names, Interface(item))
+	}
+	return sorted(names)
+}
+
+// validInterface is stricter than the kernel: letters, digits and a few signs, so that no dialect has to quote.
+func validInterface(name string) bool {
+	stem := strings.TrimSuffix(name, "+")
+	if stem == "" || stem == "." || stem == ".." || stem[0] == '-' || len(name) > 15 {
+		return false
+	}
+	return !strings.ContainsFunc(stem, func(c rune) bool {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		digit := c >= '0' && c <= '9'
+		return !letter && !digit && !strings.ContainsRune("._-@~", c)
+	})
+}
+
+// outermost sorts prefixes, IPv4 first, and drops those that lie within another.
+func outermost(prefixes []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(prefixes, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	var out []netip.Prefix
+	for _, p := range prefixes {
+		if n := len(out); n > 0 && out[n-1].Contains(p.Addr()) {
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// mergeIDs sorts ranges and joins those that overlap or touch.
+func mergeIDs(ids IDs) IDs {
+	slices.SortFunc(ids, func(a, b IDRange) int { return cmp.Compare(a.First, b.First) })
+	var out IDs
+	for _, r := range ids {
+		if n := len(out); n > 0 && uint64(r.First) <= uint64(out[n-1].Last)+1 {
+			out[n-1].Last = max(out[n-1].Last, r.Last)
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func sorted[T cmp.Ordered](list []T) []T {
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

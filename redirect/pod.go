@@ -1,0 +1,264 @@
+package redirect
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Pod holds the facts of a pod that decide about its traffic. Whoever knows only a part of them leaves the rest nil:
+// the runtime tells the annotations, the API server tells it all.
+type Pod struct {
+	Namespace, Name string
+	Annotations     map[string]string // nil: not told; the kubelet sets some on every pod
+	Spec            *Spec             // nil: not told
+	Nameservers     []netip.Addr      // nil: not told
+}
+
+// Spec is the part of a pod that only the API server knows.
+type Spec struct {
+	Labels     map[string]string
+	RunAsUser  *int64 // the pod's security context, for containers without one
+	RunAsGroup *int64
+	Containers []Container // init containers first, in their order
+}
+
+// Container is a container of a pod.
+type Container struct {
+	Name       string
+	Init       bool // an init container; with Stays, a native sidecar
+	Stays      bool // restartPolicy Always
+	Args       []string
+	Env        map[string]string
+	EnvFrom    []string // variables with a value that only the kubelet will know
+	RunAsUser  *int64
+	RunAsGroup *int64
+}
+
+// Skip says why a pod is not ours.
+type Skip string
+
+// The reasons, a closed list in the order in which they are looked for.
+const (
+	NotAPod           Skip = "not_a_pod"
+	StaticPod         Skip = "static_pod"
+	ExcludedNamespace Skip = "excluded_namespace"
+	OwnAgent          Skip = "own_agent"
+	HasIstioInit      Skip = "has_istio_init"
+	ProxyDisabled     Skip = "proxy_disabled"
+	NoProxy           Skip = "no_proxy"
+	NotASidecar       Skip = "not_a_sidecar"
+	InjectionDisabled Skip = "injection_disabled"
+	NotInjected       Skip = "not_injected"
+	InterceptionNone  Skip = "interception_none"
+)
+
+// Skips lists the reasons in their order.
+var Skips = []Skip{
+	NotAPod, StaticPod, ExcludedNamespace, OwnAgent, HasIstioInit, ProxyDisabled, NoProxy, NotASidecar,
+	InjectionDisabled, NotInjected, InterceptionNone,
+}
+
+var skipWords = map[Skip]string{
+	NotAPod:           "the call does not name a Kubernetes pod",
+	StaticPod:         "a static pod: it has no annotations in the API server when it starts",
+	ExcludedNamespace: "its namespace is excluded",
+	OwnAgent:          "it is the node agent itself",
+	HasIstioInit:      "its " + istioInit + " container programs the rules",
+	ProxyDisabled:     envDisableEnvoy + " is set: there is no proxy to redirect to",
+	NoProxy:           "it has no container " + proxyContainer,
+	NotASidecar:       "its proxy is not a sidecar but a gateway",
+	InjectionDisabled: keyInject + " says no",
+	NotInjected:       "it has no annotation " + keyStatus + ": nothing was injected",
+	InterceptionNone:  keyMode + " is NONE",
+}
+
+// String says the reason in words.
+func (s Skip) String() string { return skipWords[s] }
+
+// Decision is what becomes of a pod. Exactly one holds: it is skipped, more facts are needed, or it is ours.
+type Decision struct {
+	Skip     Skip     // not ours, for this reason
+	AskMore  bool     // the facts at hand do not tell: come back with the whole pod
+	Policy   Policy   // ours
+	Warnings []string // about a pod that is ours
+}
+
+const (
+	proxyContainer      = "istio-proxy"
+	istioInit           = "istio-init"
+	validationContainer = "istio-validation"
+	staticSource        = "kubernetes.io/config.source"
+)
+
+// Decide says whether a pod is ours and what it asks for. A pod that is not ours is never an error, whatever else is
+// wrong with it; the mistakes of one that is ours come all at once, as Mistakes.
+func Decide(pod Pod, cfg Config) (Decision, error) {
+	if skip := pod.skip(cfg); skip != "" {
+		return Decision{Skip: skip}, nil
+	}
+	if pod.Spec == nil || pod.Annotations == nil {
+		return Decision{AskMore: true}, nil
+	}
+	return parsePod(pod, cfg)
+}
+
+// skip returns the first reason among the facts at hand.
+func (p Pod) skip(cfg Config) Skip {
+	source, ok := p.Annotations[staticSource]
+	switch {
+	case p.Name == "" || p.Namespace == "":
+		return NotAPod
+	case ok && source != "api":
+		return StaticPod
+	case slices.Contains(cfg.ExcludeNamespaces, p.Namespace):
+		return ExcludedNamespace
+	case cfg.Agent.owns(p):
+		return OwnAgent
+	}
+	if skip := p.Spec.skip(cfg); skip != "" {
+		return skip
+	}
+	if p.injectionDisabled() {
+		return InjectionDisabled
+	}
+	if p.Annotations != nil && !p.Injected() {
+		return NotInjected
+	}
+	if p.Annotations != nil && cfg.value(p.Annotations, keyMode) == string(ModeNone) {
+		return InterceptionNone
+	}
+	return ""
+}
+
+// Injected reports whether the annotations say that a sidecar was injected.
+func (p Pod) Injected() bool {
+	_, ok := p.Annotations[keyStatus]
+	return ok
+}
+
+// owns recognises the DaemonSet's pods by their name: a node that has no agent must not ask an agent about them.
+func (a Agent) owns(p Pod) bool {
+	return a.Name != "" && p.Namespace == a.Namespace && strings.HasPrefix(p.Name, a.Name+"-")
+}
+
+func (s *Spec) skip(cfg Config) Skip {
+	if s == nil {
+		return ""
+	}
+	if _, ok := s.container(istioInit); ok {
+		return HasIstioInit
+	}
+	proxy, ok := s.container(proxyContainer)
+	if disabled, err := parseBool(cfg.value(proxy.Env, envDisableEnvoy)); ok && err == nil && disabled {
+		return ProxyDisabled
+	}
+	if !ok {
+		return NoProxy
+	}
+	if len(proxy.Args) > 1 && proxy.Args[0] == "proxy" && proxy.Args[1] != "sidecar" {
+		return NotASidecar
+	}
+	return ""
+}
+
+func (s *Spec) container(name string) (Container, bool) {
+	i := slices.IndexFunc(s.Containers, func(c Container) bool { return c.Name == name })
+	if i < 0 {
+		return Container{}, false
+	}
+	return s.Containers[i], true
+}
+
+// injectionDisabled reads the label, else the annotation. A malformed value disables nothing: it is a mistake.
+func (p Pod) injectionDisabled() bool {
+	value, ok := p.inject()
+	inject, err := parseBool(value)
+	return ok && err == nil && !inject
+}
+
+func (p Pod) inject() (string, bool) {
+	if p.Spec != nil {
+		if value, ok := p.Spec.Labels[keyInject]; ok {
+			return value, true
+		}
+	}
+	value, ok := p.Annotations[keyInject]
+	return value, ok
+}
+
+// user returns the uid under which a container runs, if the pod says so.
+func (s *Spec) user(c Container) (uint32, bool) { return firstID(c.RunAsUser, s.RunAsUser) }
+
+func (s *Spec) group(c Container) (uint32, bool) { return firstID(c.RunAsGroup, s.RunAsGroup) }
+
+func firstID(ids ...*int64) (uint32, bool) {
+	for _, id := range ids {
+		if id != nil {
+			return uint32(*id), *id >= 0 && *id <= maxID
+		}
+	}
+	return 0, false
+}
+
+// identity returns the proxy's uids and gids. istio-init is told the uid only and takes the gid to be the same number;
+// a proxy that runs as root, as TPROXY and low ports want it, is told apart by its group.
+func (s *Spec) identity(cfg Config) Identity {
+	proxy, _ := s.container(proxyContainer)
+	uid, ok := s.user(proxy)
+	if !ok {
+		return cfg.Proxy
+	}
+	if uid != 0 {
+		return Identity{UIDs: []uint32{uid}, GIDs: []uint32{uid}}
+	}
+	id := cfg.Proxy
+	if gid, ok := s.group(proxy); ok && gid != 0 {
+		id.GIDs = []uint32{gid}
+	}
+	return id
+}
+
+// bypass returns the uids of the init containers that run before the proxy does, each shown to be nobody else's.
+func (s *Spec) bypass(r *reader, proxy Identity) IDs {
+	var ids IDs
+	for _, c := range s.Containers {
+		if c.Name == proxyContainer && c.Init {
+			break // a native sidecar: the init containers behind it have a proxy
+		}
+		if !c.Init || c.Stays || c.Name == validationContainer {
+			continue
+		}
+		uid, ok := s.user(c)
+		switch {
+		case !ok:
+			r.mistake(c.Name, "an init container with runAsUser, so that its uid is known")
+		case slices.Contains(proxy.UIDs, uid):
+			r.mistake(c.Name, fmt.Sprintf("an init container that does not run as the proxy's uid %d", uid))
+		case s.sharesUser(r, c.Name, uid):
+		default:
+			ids = append(ids, IDRange{uid, uid})
+		}
+	}
+	return mergeIDs(ids)
+}
+
+// sharesUser finds the containers that would leave the mesh together with an init container of that uid.
+func (s *Spec) sharesUser(r *reader, name string, uid uint32) bool {
+	shared := false
+	for _, c := range s.Containers {
+		if c.Init && !c.Stays || c.Name == proxyContainer {
+			continue
+		}
+		switch other, ok := s.user(c); {
+		case !ok:
+			r.mistake(name, fmt.Sprintf("runAsUser on container %q too, so that its uid is known to differ from %d", c.Name, uid))
+			shared = true
+		case other == uid:
+			r.mistake(name, fmt.Sprintf("a uid of its own: container %q runs as %d too and would leave the mesh", c.Name, uid))
+			shared = true
+		}
+	}
+	return shared
+}
