@@ -50,9 +50,9 @@ func Compile(p Policy) Ruleset {
 	c.outbound()
 	c.dnsZones()
 	c.rules(NAT, chainRedirect,
-		Rule{"to the proxy's outbound listener", Match{Protocol: TCP}, Action{Verb: Redirect, Port: p.Ports.Outbound}})
+		Rule{"to the outbound listener of the proxy", Match{Protocol: TCP}, Action{Verb: Redirect, Port: p.Ports.Outbound}})
 	c.rules(NAT, chainInRedirect,
-		Rule{"to the proxy's inbound listener", Match{Protocol: TCP}, Action{Verb: Redirect, Port: p.Ports.Inbound}})
+		Rule{"to the inbound listener of the proxy", Match{Protocol: TCP}, Action{Verb: Redirect, Port: p.Ports.Inbound}})
 	return c.ruleset()
 }
 
@@ -67,10 +67,18 @@ func (c *compiler) rules(t Table, chain string, rules ...Rule) {
 	i := slices.IndexFunc(c.chains, func(have Chain) bool { return have.Table == t && have.Name == chain })
 	if i < 0 {
 		i = len(c.chains)
-		hook := Hook(slices.Index([]string{"", Prerouting.String(), Output.String()}, chain))
-		c.chains = append(c.chains, Chain{Table: t, Name: chain, Hook: max(hook, NoHook)})
+		c.chains = append(c.chains, Chain{Table: t, Name: chain, Hook: hookOf(chain)})
 	}
 	c.chains[i].Rules = append(c.chains[i].Rules, rules...)
+}
+
+func hookOf(chain string) Hook {
+	for _, h := range []Hook{Prerouting, Output} {
+		if h.String() == chain {
+			return h
+		}
+	}
+	return NoHook
 }
 
 func (c *compiler) prerouting(t Table, rules ...Rule) { c.rules(t, Prerouting.String(), rules...) }
@@ -149,9 +157,9 @@ func (c *compiler) inboundTransparent() {
 	mark := Mark{Value: c.Marks.TProxy}
 	c.prerouting(Mangle,
 		Rule{"all that enters", Match{Protocol: TCP}, jump(chainInbound)},
-		Rule{"the proxy calls the app in the client's name: know the answers", Match{Protocol: TCP, Mark: mark}, Action{Verb: SaveMark}})
+		Rule{"the proxy calls the app as the client: know the answers", Match{Protocol: TCP, Mark: mark}, Action{Verb: SaveMark}})
 	c.rules(Mangle, chainInbound,
-		Rule{"from the proxy in the client's name", Match{Protocol: TCP, Mark: mark}, returns},
+		Rule{"from the proxy as the client", Match{Protocol: TCP, Mark: mark}, returns},
 		Rule{"from the proxy to the app", Match{In: lo, Protocol: TCP, Source: c.passthrough()}, returns},
 		Rule{"within the pod", Match{In: lo, Protocol: TCP, Mark: Mark{Not: true, Value: c.Marks.SelfCall}}, returns})
 	c.tunnelReturns(Mangle)
@@ -169,7 +177,7 @@ func (c *compiler) inboundTransparent() {
 	c.rules(Mangle, chainDivert,
 		Rule{"routed to the socket that has it", Match{}, Action{Verb: SetMark, Mark: c.Marks.TProxy}},
 		Rule{"and left as it is", Match{}, Action{Verb: Accept}})
-	c.rules(Mangle, chainTProxy, Rule{"to the proxy's inbound listener", Match{Protocol: TCP, Destination: c.notLoopback()},
+	c.rules(Mangle, chainTProxy, Rule{"to the inbound listener of the proxy", Match{Protocol: TCP, Destination: c.notLoopback()},
 		Action{Verb: TProxy, Port: c.Ports.Inbound, Mark: c.Marks.TProxy}})
 	c.outputTransparent(mark)
 	c.routes = append(c.routes, PolicyRoute{Mark: c.Marks.TProxy, Table: c.Marks.Table})
@@ -177,7 +185,7 @@ func (c *compiler) inboundTransparent() {
 
 // outputTransparent marks what the kernel must route back to the proxy.
 func (c *compiler) outputTransparent(mark Mark) {
-	c.output(Mangle, Rule{"from the proxy in the client's name", Match{Out: lo, Protocol: TCP, Mark: mark}, returns})
+	c.output(Mangle, Rule{"from the proxy as the client", Match{Out: lo, Protocol: TCP, Mark: mark}, returns})
 	for _, id := range c.identities() {
 		id.If.Out, id.If.Protocol, id.If.Destination = lo, TCP, c.notLoopback()
 		c.output(Mangle, Rule{"the pod calls itself through the proxy", id.If, Action{Verb: SetMark, Mark: c.Marks.SelfCall}})
@@ -271,7 +279,7 @@ func (c *compiler) destinations(add func(...Rule)) {
 		add(Rule{"name service", Match{}, jump(chainDNS)})
 		for _, proto := range []Protocol{TCP, UDP} {
 			c.toServers(func(servers Addresses) {
-				c.rules(NAT, chainDNS, Rule{"to the proxy's resolver",
+				c.rules(NAT, chainDNS, Rule{"to the resolver of the proxy",
 					Match{Protocol: proto, Destination: servers, DestinationPort: Ports{List: []uint16{portDNS}}},
 					Action{Verb: Redirect, Port: c.Ports.DNS}})
 			})

@@ -39,13 +39,32 @@ func applyTable(t *table) error {
 	if err != nil {
 		return err
 	}
-	create := message{unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE | unix.NLM_F_EXCL, tableAttrs()}
-	err = w.transact(append([]message{create}, content...))
-	if !errors.Is(err, unix.EEXIST) {
+	err = w.transact(append([]message{t.creation()}, content...))
+	if errors.Is(err, unix.EEXIST) {
+		return w.replace(t)
+	}
+	return err
+}
+
+// replace writes a table in place of the one of that name: created first if there is none, since deleting what is not
+// there would fail.
+func (w *wire) replace(t *table) error {
+	content, err := t.messages()
+	if err != nil {
 		return err
 	}
-	replace := []message{{unix.NFT_MSG_DELTABLE, 0, tableAttrs()}, create}
-	return w.transact(append(replace, content...))
+	there := message{unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, t.attrs()}
+	return w.transact(append([]message{there, t.deletion(), t.creation()}, content...))
+}
+
+func (t *table) creation() message {
+	return message{unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE | unix.NLM_F_EXCL, t.attrs()}
+}
+
+func (t *table) deletion() message { return message{unix.NFT_MSG_DELTABLE, 0, t.attrs()} }
+
+func (t *table) attrs() []netlink.Attribute {
+	return []netlink.Attribute{text(unix.NFTA_TABLE_NAME, t.name)}
 }
 
 // Remove deletes our table, and the addresses and routes of the ruleset. What is not there is not missed.
@@ -55,22 +74,18 @@ func Remove(rs redirect.Ruleset) error {
 		return err
 	}
 	defer w.close()
-	err = w.transact([]message{{unix.NFT_MSG_DELTABLE, 0, tableAttrs()}})
+	err = w.transact([]message{(&table{name: TableName}).deletion()})
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("delete table inet %s: %w", TableName, explain(err))
 	}
 	return routing.Remove(rs)
 }
 
-func tableAttrs() []netlink.Attribute {
-	return []netlink.Attribute{text(unix.NFTA_TABLE_NAME, TableName)}
-}
-
 // messages are what fills the table: all chains first, since rules jump to any of them.
 func (t *table) messages() ([]message, error) {
 	var messages []message
 	for _, c := range t.chains {
-		m, err := c.message()
+		m, err := c.message(t.name)
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +93,7 @@ func (t *table) messages() ([]message, error) {
 	}
 	for _, c := range t.chains {
 		for _, r := range c.rules {
-			m, err := r.messages(c.name)
+			m, err := r.messages(t.name, c.name)
 			if err != nil {
 				return nil, err
 			}
@@ -88,8 +103,8 @@ func (t *table) messages() ([]message, error) {
 	return messages, nil
 }
 
-func (c *chain) message() (message, error) {
-	attrs := []netlink.Attribute{text(unix.NFTA_CHAIN_TABLE, TableName), text(unix.NFTA_CHAIN_NAME, c.name)}
+func (c *chain) message(table string) (message, error) {
+	attrs := []netlink.Attribute{text(unix.NFTA_CHAIN_TABLE, table), text(unix.NFTA_CHAIN_NAME, c.name)}
 	if c.base != nil {
 		hook, err := nest(unix.NFTA_CHAIN_HOOK, number(unix.NFTA_HOOK_HOOKNUM, c.base.hook),
 			number(unix.NFTA_HOOK_PRIORITY, uint32(c.base.priority)))
@@ -102,10 +117,10 @@ func (c *chain) message() (message, error) {
 }
 
 // messages are the sets of a rule, then the rule.
-func (s *statement) messages(chain string) ([]message, error) {
+func (s *statement) messages(table, chain string) ([]message, error) {
 	var messages []message
 	for _, one := range s.sets {
-		m, err := one.messages()
+		m, err := one.messages(table)
 		if err != nil {
 			return nil, err
 		}
@@ -124,7 +139,7 @@ func (s *statement) messages(chain string) ([]message, error) {
 		return nil, err
 	}
 	return append(messages, message{unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE | unix.NLM_F_APPEND, []netlink.Attribute{
-		text(unix.NFTA_RULE_TABLE, TableName), text(unix.NFTA_RULE_CHAIN, chain), exprs,
+		text(unix.NFTA_RULE_TABLE, table), text(unix.NFTA_RULE_CHAIN, chain), exprs,
 		{Type: unix.NFTA_RULE_USERDATA, Data: s.userdata()},
 	}}), nil
 }
@@ -135,7 +150,7 @@ func (s *statement) userdata() []byte { return userdata.AppendString(nil, userda
 const bigEndian = 2
 
 // messages are the set, then its elements in chunks.
-func (s *set) messages() ([]message, error) {
+func (s *set) messages(table string) ([]message, error) {
 	flags := uint32(unix.NFT_SET_ANONYMOUS | unix.NFT_SET_CONSTANT)
 	if s.interval {
 		flags |= unix.NFT_SET_INTERVAL
@@ -145,13 +160,13 @@ func (s *set) messages() ([]message, error) {
 		return nil, err
 	}
 	messages := []message{{unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, []netlink.Attribute{
-		text(unix.NFTA_SET_TABLE, TableName), text(unix.NFTA_SET_NAME, anonymous), number(unix.NFTA_SET_FLAGS, flags),
+		text(unix.NFTA_SET_TABLE, table), text(unix.NFTA_SET_NAME, anonymous), number(unix.NFTA_SET_FLAGS, flags),
 		number(unix.NFTA_SET_KEY_TYPE, s.key), number(unix.NFTA_SET_KEY_LEN, s.size),
 		size, number(unix.NFTA_SET_ID, s.id),
 		{Type: unix.NFTA_SET_USERDATA, Data: userdata.AppendUint32(nil, userdata.NFTNL_UDATA_SET_KEYBYTEORDER, bigEndian)},
 	}}}
 	for from := 0; from < len(s.elements); from += chunk {
-		m, err := s.chunk(s.elements[from:min(from+chunk, len(s.elements))])
+		m, err := s.chunk(table, s.elements[from:min(from+chunk, len(s.elements))])
 		if err != nil {
 			return nil, err
 		}
@@ -160,7 +175,7 @@ func (s *set) messages() ([]message, error) {
 	return messages, nil
 }
 
-func (s *set) chunk(elements []element) (message, error) {
+func (s *set) chunk(table string, elements []element) (message, error) {
 	var list []netlink.Attribute
 	for _, e := range elements {
 		key, err := nest(unix.NFTA_SET_ELEM_KEY, netlink.Attribute{Type: unix.NFTA_DATA_VALUE, Data: e.key})
@@ -179,7 +194,7 @@ func (s *set) chunk(elements []element) (message, error) {
 	}
 	all, err := nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS, list...)
 	return message{unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, []netlink.Attribute{
-		text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName), text(unix.NFTA_SET_ELEM_LIST_SET, anonymous),
+		text(unix.NFTA_SET_ELEM_LIST_TABLE, table), text(unix.NFTA_SET_ELEM_LIST_SET, anonymous),
 		number(unix.NFTA_SET_ELEM_LIST_SET_ID, s.id), all,
 	}}, err
 }

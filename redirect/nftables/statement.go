@@ -118,21 +118,21 @@ func (t *translator) matchFamily(s *statement, m redirect.Match, f redirect.Fami
 
 func (t *translator) matchAddresses(s *statement, key string, load *expr.Payload, kt nftables.SetDatatype, a redirect.Addresses) {
 	ranges := addressRanges(a.Prefixes)
-	switch len(ranges) {
-	case 0:
-	case 1:
-		p, ok := ranges[0].prefix()
-		if ok && p.Bits() == 0 {
-			return // the family says it all
-		}
-		if ok {
-			s.add(key+negated(a.Not)+prefixText(p), load)
-			s.exprs = append(s.exprs, within(p, a.Not)...)
-			return
-		}
-		fallthrough
-	default:
+	if len(ranges) == 0 {
+		return
+	}
+	if len(ranges) > 1 {
 		t.lookup(s, key, load, kt, a.Not, addressSet(ranges))
+		return
+	}
+	p, ok := ranges[0].prefix()
+	switch {
+	case !ok:
+		s.add(key+" "+ranges[0].String(), load)
+		s.exprs = append(s.exprs, between(ranges[0].first.AsSlice(), ranges[0].last.AsSlice())...)
+	case p.Bits() > 0: // else the family says it all
+		s.add(key+negated(a.Not)+prefixText(p), load)
+		s.exprs = append(s.exprs, within(p, a.Not)...)
 	}
 }
 
@@ -198,9 +198,8 @@ func (t *translator) matchIDs(s *statement, key string, meta expr.MetaKey, kt nf
 	case len(ids) == 1 && ids[0].First == ids[0].Last:
 		s.add(fmt.Sprintf("%s %d", key, ids[0].First), load, equal(binaryutil.NativeEndian.PutUint32(ids[0].First)))
 	case len(ids) == 1:
-		s.add(fmt.Sprintf("%s %d-%d", key, ids[0].First, ids[0].Last), load, swap,
-			&expr.Cmp{Op: expr.CmpOpGte, Register: register, Data: binaryutil.BigEndian.PutUint32(ids[0].First)},
-			&expr.Cmp{Op: expr.CmpOpLte, Register: register, Data: binaryutil.BigEndian.PutUint32(ids[0].Last)})
+		s.add(fmt.Sprintf("%s %d-%d", key, ids[0].First, ids[0].Last), load, swap)
+		s.exprs = append(s.exprs, between(binaryutil.BigEndian.PutUint32(ids[0].First), binaryutil.BigEndian.PutUint32(ids[0].Last))...)
 	default:
 		s.exprs = append(s.exprs, load)
 		t.lookup(s, key, swap, kt, false, idSet(ids))
@@ -304,6 +303,14 @@ func load(data []byte) *expr.Immediate { return &expr.Immediate{Register: regist
 
 func equal(data []byte) *expr.Cmp {
 	return &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: data}
+}
+
+// between compares with the bounds of a range, both of which are in it.
+func between(first, last []byte) []expr.Any {
+	return []expr.Any{
+		&expr.Cmp{Op: expr.CmpOpGte, Register: register, Data: first},
+		&expr.Cmp{Op: expr.CmpOpLte, Register: register, Data: last},
+	}
 }
 
 func negated(not bool) string {

@@ -23,7 +23,10 @@ import (
 const TableName = "sidecar-cni"
 
 // table is the ruleset in nft's terms.
-type table struct{ chains []*chain }
+type table struct {
+	name   string
+	chains []*chain
+}
 
 type chain struct {
 	name  string
@@ -71,7 +74,7 @@ var bases = map[redirect.Table]map[redirect.Hook]base{
 }
 
 func translate(rs redirect.Ruleset) *table {
-	t := &table{}
+	t := &table{name: TableName}
 	var tr translator
 	for _, c := range rs.Chains {
 		to := &chain{name: c.Name}

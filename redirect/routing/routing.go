@@ -262,3 +262,11 @@ func isDefault(n *net.IPNet) bool {
 	ones, _ := n.Mask.Size()
 	return ones == 0
 }
+
+// Probe names what this kernel lacks.
+func Probe() []redirect.Lack {
+	if _, err := netlink.RuleList(netlink.FAMILY_V4); err != nil {
+		return []redirect.Lack{{Feature: "policy routing, which TPROXY needs", Module: "none: CONFIG_IP_MULTIPLE_TABLES", Cause: err}}
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package iptables
+
+import (
+	"fmt"
+
+	goiptables "github.com/coreos/go-iptables/iptables"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/routing"
+)
+
+const probeChain = "SIDECAR_CNI_PROBE"
+
+// Probe tries out, one by one, what the rules may need, and names what this host and kernel lack. It works in a chain of
+// its own in the namespace of the calling thread, which it removes again and to which nothing jumps.
+func (t *Tables) Probe() []redirect.Lack {
+	var lacks []redirect.Lack
+	for _, f := range t.families() {
+		if err := t.checkVersion(f); err != nil {
+			return append(lacks, redirect.Lack{Feature: "usable iptables for " + f.String(), Module: "ip_tables", Cause: err})
+		}
+		t.clean(f) // what an earlier probe left behind, killed half-way
+		for _, feature := range redirect.Features() {
+			if err := t.try(feature, f); err != nil {
+				lacks = append(lacks, redirect.Lack{
+					Feature: fmt.Sprintf("%s for %s", feature.Name, f),
+					Module:  feature.Module(redirect.DialectIPTables), Cause: err,
+				})
+			}
+		}
+	}
+	return append(lacks, routing.Probe()...)
+}
+
+// checkVersion runs the program: 1.8 is the first that says which variant it is.
+func (t *Tables) checkVersion(f redirect.Family) error {
+	protocol := goiptables.ProtocolIPv4
+	if f == redirect.IPv6 {
+		protocol = goiptables.ProtocolIPv6
+	}
+	ipt, err := goiptables.New(goiptables.Path(t.tools[f].iptables), goiptables.IPFamily(protocol))
+	if err != nil {
+		return err
+	}
+	if major, minor, patch := ipt.GetIptablesVersion(); major == 1 && minor < 8 {
+		return fmt.Errorf("%s is version %d.%d.%d: want 1.8 or later", t.tools[f].iptables, major, minor, patch)
+	}
+	return nil
+}
+
+func (t *Tables) try(feature redirect.Feature, f redirect.Family) error {
+	rules := redirect.Ruleset{Chains: []redirect.Chain{{
+		Table: feature.Table, Name: probeChain, Rules: []redirect.Rule{feature.Rule},
+	}}}
+	if err := t.restore(f, input(rules, f, nil)); err != nil {
+		return err
+	}
+	return t.restore(f, deletion(feature.Table))
+}
+
+func (t *Tables) clean(f redirect.Family) {
+	for _, table := range redirect.Tables {
+		_ = t.restore(f, deletion(table)) // it is not there, as a rule
+	}
+}
+
+func deletion(table redirect.Table) string {
+	return fmt.Sprintf("*%s\n-F %s\n-X %s\nCOMMIT\n", table, probeChain, probeChain)
+}
