@@ -20,6 +20,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/routing"
 )
@@ -131,10 +133,32 @@ func (t *Tables) apply(rs redirect.Ruleset, f redirect.Family) error {
 	if err != nil {
 		return err
 	}
+	if len(ours) == 0 && inOtherUserNamespace() {
+		return fmt.Errorf("%w: the namespace belongs to a user namespace of its own (hostUsers: false), where the kernel refuses owner matches of iptables: use the nftables backend", first)
+	}
 	if len(ours) == 0 {
 		return first
 	}
 	return t.restore(f, input(rs, f, ours))
+}
+
+// inOtherUserNamespace reports whether the calling thread's network namespace belongs to a user namespace that is not ours.
+func inOtherUserNamespace() bool {
+	network, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return false
+	}
+	defer func() { _ = network.Close() }()
+	fd, err := unix.IoctlRetInt(int(network.Fd()), unix.NS_GET_USERNS)
+	if err != nil {
+		return errors.Is(err, unix.EPERM) // the kernel shows only what lies within our own
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var owner, own unix.Stat_t
+	if unix.Fstat(fd, &owner) != nil || unix.Stat("/proc/self/ns/user", &own) != nil {
+		return false
+	}
+	return owner.Ino != own.Ino
 }
 
 // Remove deletes our rules and chains, and the addresses and routes of the ruleset. What is not there is not missed.

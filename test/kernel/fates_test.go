@@ -3,10 +3,15 @@ package kernel
 import (
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
@@ -227,11 +232,26 @@ func inPodsWithNeighbours(t *testing.T, requests []request, f func(*testing.T, *
 					p, rs := compile(t, r)
 					pod := netns.NewPod(t, netns.Options{})
 					apply(t, d, pod.NS, rs)
+					awaitRoute(t, pod.NS, "::6")
 					f(t, pod, p, rs)
 				})
 			}
 		})
 	}
+}
+
+// awaitRoute waits for the kernel to finish what it begins with a new IPv6 address: a worker adds the local route.
+func awaitRoute(t testing.TB, ns *netns.NS, addr string) {
+	t.Helper()
+	ns.Do(t, func() {
+		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); runtime.Gosched() {
+			routes, err := netlink.RouteGet(net.ParseIP(addr))
+			if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+				return
+			}
+		}
+		t.Errorf("the kernel has no local route to %s", addr)
+	})
 }
 
 // TestFates makes every call in a pod of every option by itself.

@@ -1,0 +1,244 @@
+package kernel
+
+import (
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/test/netns"
+)
+
+// with returns the default pod with options on, by name.
+func with(names ...string) request {
+	r := plain()
+	for _, name := range names {
+		r = options[slices.IndexFunc(options, func(o option) bool { return o.name == name })].on(r)
+	}
+	return r
+}
+
+func inFamily(calls []call, f redirect.Family) []call {
+	return slices.DeleteFunc(slices.Clone(calls), func(c call) bool { return redirect.FamilyOf(c.to.Addr()) != f })
+}
+
+// TestNobodyAnswersPastAProxyThatIsDown stops the proxy and makes every call that it would have had.
+func TestNobodyAnswersPastAProxyThatIsDown(t *testing.T) {
+	requests := []request{with("dns"), with("tproxy", "dns everywhere"), with("tproxy", "include inbound ports")}
+	inPodsWithNeighbours(t, requests, func(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Ruleset) {
+		for _, l := range listen(t, pod, p) {
+			l.Close()
+		}
+		tried := map[redirect.Outcome]int{}
+		for _, c := range calls() {
+			fate := redirect.Simulate(rs, c.packet())
+			if fate.Outcome == redirect.Passes || tried[fate.Outcome] >= 40 && c.from == "pod" || tried[fate.Outcome] >= 60 {
+				continue
+			}
+			tried[fate.Outcome]++
+			if r := c.make(t, pod); r.Outcome == netns.Answered {
+				t.Errorf("%s: answered: %s\n%s", c, r, fate)
+			} else if fate.Outcome == redirect.Handed && r.Outcome != netns.TimedOut {
+				t.Errorf("%s: %s, want no answer at all\n%s", c, r, fate)
+			}
+		}
+		if tried[redirect.Redirected] == 0 || p.Mode == redirect.ModeTProxy && tried[redirect.Handed] == 0 {
+			t.Errorf("too few calls tried: %v", tried)
+		}
+	})
+}
+
+// TestNamespacesAsTheyCome applies to namespaces in every state in which a pod's may be.
+func TestNamespacesAsTheyCome(t *testing.T) {
+	netns.RequireRoot(t)
+	for _, tt := range []struct {
+		name    string
+		options netns.Options
+	}{
+		{"lo down", netns.Options{LoopbackDown: true}},
+		{"IPv6 disabled", netns.Options{IPv6Disabled: true}},
+		{"lo down and IPv6 disabled", netns.Options{LoopbackDown: true, IPv6Disabled: true}},
+		{"another user namespace", netns.Options{UserNamespace: true}},
+	} {
+		for _, d := range dialects(t) {
+			for _, r := range []request{with("dns"), with("tproxy", "exclude uids")} {
+				t.Run(tt.name+"/"+d.name+"/"+testName(r), func(t *testing.T) {
+					t.Parallel()
+					asItComes(t, tt.options, d, r)
+				})
+			}
+		}
+	}
+}
+
+func asItComes(t *testing.T, o netns.Options, d dialect, r request) {
+	t.Helper()
+	p, rs := compile(t, r)
+	pod := netns.NewPod(t, o)
+	if o.UserNamespace && d.name != "nftables" {
+		before := everything(t, d, pod.NS)
+		var err error
+		pod.Do(t, func() { err = d.apply(rs) })
+		if err == nil || !strings.Contains(err.Error(), "hostUsers: false") {
+			t.Errorf("apply in another user namespace: %v: want an error that names the cause", err)
+		}
+		if diff := cmp.Diff(before, everything(t, d, pod.NS)); diff != "" {
+			t.Errorf("the refusal left something behind:\n%s", diff)
+		}
+		return
+	}
+	apply(t, d, pod.NS, rs)
+	wantSilence(t, d, pod.NS, rs)
+	families := redirect.Families
+	if o.IPv6Disabled {
+		families = families[:1]
+	} else {
+		awaitRoute(t, pod.NS, "::6")
+	}
+	listen(t, pod, p)
+	all := calls()
+	for _, f := range families {
+		wantFates(t, pod, p, rs, everyNth(inFamily(all, f), 5))
+	}
+	apply(t, d, pod.NS, rs)
+	wantSilence(t, d, pod.NS, rs)
+	remove(t, d, pod.NS, rs)
+}
+
+func everyNth(all []call, n int) []call {
+	var some []call
+	for i := 0; i < len(all); i += n {
+		some = append(some, all[i])
+	}
+	return some
+}
+
+// TestTProxyKeepsTheClient follows a connection through a transparent proxy: it sees the client's address, and so does
+// the app that it calls as the client.
+func TestTProxyKeepsTheClient(t *testing.T) {
+	inPodsWithNeighbours(t, []request{with("tproxy")}, func(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Ruleset) {
+		listen(t, pod, p)
+		for _, tt := range []struct{ client, pod netip.Addr }{
+			{netns.PeerIPv4, netns.PodIPv4}, {netns.PeerIPv6, netns.PodIPv6},
+		} {
+			in := call{from: "peer", proto: redirect.TCP, to: netip.AddrPortFrom(tt.pod, 80)}
+			r := in.make(t, pod)
+			if r.Who != "proxy" || r.Remote.Addr() != tt.client || r.Local != in.to {
+				t.Errorf("%s: %s: want the proxy, called by %s for %s", in, r, tt.client, in.to)
+			}
+			// A proxy that runs as root keeps its own rules from catching this call; so it is in the field.
+			onward := netns.Call{As: netns.Identity{}, Network: "tcp", From: tt.client, Transparent: true, Mark: p.Marks.TProxy, To: in.to}
+			if r := pod.Dial(t, onward); r.Who != "app" || r.Remote.Addr() != tt.client {
+				t.Errorf("the proxy calls the app as %s: %s", tt.client, r)
+			}
+		}
+	})
+}
+
+// TestPacketsWithoutASocket sends what no rule about owners can match: the kernel itself repeats the data of a connection
+// whose process has gone, and connection tracking, having forgotten it, asks nat about it once more.
+func TestPacketsWithoutASocket(t *testing.T) {
+	netns.RequireRoot(t)
+	for _, d := range dialects(t) {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			_, rs := compile(t, plain())
+			pod := netns.NewPod(t, netns.Options{})
+			apply(t, d, pod.NS, rs)
+			to := netip.AddrPortFrom(netns.PodIPv4, 8080)
+			fate := redirect.Simulate(rs, redirect.Packet{Out: "lo", Protocol: redirect.TCP, Source: to, Destination: to})
+			if fate.Outcome != redirect.Passes {
+				t.Errorf("simulated: %s: want it left alone", fate)
+			}
+			orphan(t, pod, to)
+			for deadline := time.Now().Add(10 * time.Second); count(t, d, pod.NS, "within the pod") < 2; {
+				if time.Now().After(deadline) {
+					t.Fatalf("no packet without a socket was left alone as being within the pod:\n%s", listCounted(t, d, pod.NS))
+				}
+			}
+			if n := count(t, d, pod.NS, "to the outbound listener of the proxy"); n != 0 {
+				t.Errorf("%d packets without a socket were redirected", n)
+			}
+		})
+	}
+}
+
+// orphan makes a connection over lo to a server that says nothing, has what it sends lost, and closes it.
+func orphan(t *testing.T, pod *netns.Pod, to netip.AddrPort) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	address := &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}
+	pod.Do(t, func() {
+		server, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		must(err)
+		t.Cleanup(func() { _ = unix.Close(server) })
+		must(unix.Bind(server, address))
+		must(unix.Listen(server, 1))
+		client, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		must(err)
+		must(unix.Connect(client, address))
+		pod.Run(t, "table ip lossy {\n chain input {\n type filter hook input priority 0;\n tcp dport 8080 drop\n }\n}\n", "nft", "-f", "-")
+		_, err = unix.Write(client, make([]byte, 200<<10)) // more than a packet: what is repeated first must not end the connection
+		must(err)
+		must(unix.Close(client))
+		must(netlink.ConntrackTableFlush(netlink.ConntrackTable))
+	})
+}
+
+func listCounted(t *testing.T, d dialect, ns *netns.NS) string {
+	if d.name == "nftables" {
+		return ns.Run(t, "", "nft", "list", "table", "inet", "sidecar-cni")
+	}
+	return ns.Run(t, "", d.name+"-save", "-c")
+}
+
+// count returns how many packets met the rules of that reason.
+func count(t *testing.T, d dialect, ns *netns.NS, why string) int {
+	counter := regexp.MustCompile(`(?:packets |^\[)(\d+)`)
+	sum := 0
+	for line := range strings.Lines(listCounted(t, d, ns)) {
+		if m := counter.FindStringSubmatch(line); m != nil && strings.Contains(line, why+`"`) {
+			n, _ := strconv.Atoi(m[1])
+			sum += n
+		}
+	}
+	return sum
+}
+
+// TestAFailureLeavesNothing asks for rules that the kernel refuses, behind addresses and routes that it takes.
+func TestAFailureLeavesNothing(t *testing.T) {
+	netns.RequireRoot(t)
+	for _, d := range dialects(t) {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			_, rs := compile(t, with("tproxy"))
+			rs.Chains = append(slices.Clone(rs.Chains), redirect.Chain{Table: redirect.NAT, Name: "ISTIO_BROKEN", Rules: []redirect.Rule{
+				{Why: "leads nowhere", Then: redirect.Action{Verb: redirect.Jump, Chain: "ISTIO_NONESUCH"}},
+			}})
+			ns := netns.New(t)
+			ns.Run(t, "", "ip", "link", "set", "lo", "up")
+			before := everything(t, d, ns)
+			var err error
+			ns.Do(t, func() { err = d.apply(rs) })
+			if err == nil {
+				t.Fatal("the kernel took a jump to nowhere")
+			}
+			if diff := cmp.Diff(before, everything(t, d, ns)); diff != "" {
+				t.Errorf("apply failed (%v) and left (-before +after):\n%s", err, diff)
+			}
+		})
+	}
+}
