@@ -198,7 +198,10 @@ func (c call) make(t testing.TB, pod *netns.Pod) netns.Result {
 func listen(t testing.TB, pod *netns.Pod, p redirect.Policy) (proxy []*netns.Listening) {
 	t.Helper()
 	as := netns.Identity{UID: p.Proxy.UIDs[0], GID: p.Proxy.GIDs[0]}
-	mine := slices.Compact([]uint16{p.Ports.Outbound, p.Ports.DNS})
+	mine := []uint16{p.Ports.DNS}
+	if p.Ports.Outbound != p.Ports.Inbound {
+		mine = append(mine, p.Ports.Outbound)
+	}
 	pod.Listen(t, netns.Listener{Who: "app", As: netns.Identity{UID: 1000, GID: 1000}, TCP: appPorts, UDP: []uint16{53}})
 	return []*netns.Listening{
 		pod.Listen(t, netns.Listener{Who: "proxy", As: as, TCP: mine, UDP: []uint16{p.Ports.DNS}}),

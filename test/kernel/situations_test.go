@@ -242,3 +242,87 @@ func TestAFailureLeavesNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestAnswersOfNameserversAreTold counts the packets that only come back: both halves of a captured exchange.
+func TestAnswersOfNameserversAreTold(t *testing.T) {
+	netns.RequireRoot(t)
+	for _, d := range dialects(t) {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			policy, rs := compile(t, with("dns"))
+			pod := netns.NewPod(t, netns.Options{})
+			apply(t, d, pod.NS, rs)
+			listen(t, pod, policy)
+			wantFates(t, pod, policy, rs, []call{asks(app, "192.0.2.53:53"), asks(proxyUser, "192.0.2.53:53")})
+			for _, why := range []string{"the app asks the proxy", "the proxy answers the app", "the proxy asks the nameserver", "the nameserver answers"} {
+				if count(t, d, pod.NS, why) == 0 {
+					t.Errorf("no packet met %q:\n%s", why, listCounted(t, d, pod.NS))
+				}
+			}
+		})
+	}
+}
+
+// TestInvalidPacketsAreDropped answers a question that the pod never asked. Its kernel would say so with a reset.
+func TestInvalidPacketsAreDropped(t *testing.T) {
+	netns.RequireRoot(t)
+	for _, d := range dialects(t) {
+		for name, r := range map[string]request{"dropped": with("drop invalid"), "let in": plain()} {
+			t.Run(d.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				policy, rs := compile(t, r)
+				pod := netns.NewPod(t, netns.Options{})
+				apply(t, d, pod.NS, rs)
+				packet := call{from: "peer", proto: redirect.TCP, to: netip.AddrPortFrom(netns.PodIPv4, 80)}.packet()
+				packet.State = redirect.Invalid
+				if dropped := redirect.Simulate(rs, packet).Outcome == redirect.Dropped; dropped != policy.DropInvalid {
+					t.Errorf("simulated: dropped %t", dropped)
+				}
+				if reset := unasked(t, pod); reset == policy.DropInvalid {
+					t.Errorf("an answer that nobody asked for was reset: %t", reset)
+				}
+			})
+		}
+	}
+}
+
+// unasked sends SYN and ACK at once from the peer and reports whether a reset comes back.
+func unasked(t *testing.T, pod *netns.Pod) (reset bool) {
+	t.Helper()
+	pod.Peer.Do(t, func() {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Close(fd) }()
+		timeout := unix.NsecToTimeval(int64(300 * time.Millisecond))
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+			t.Fatal(err)
+		}
+		segment := synAck(netns.PeerIPv4, netns.PodIPv4)
+		if err := unix.Sendto(fd, segment, 0, &unix.SockaddrInet4{Addr: netns.PodIPv4.As4()}); err != nil {
+			t.Fatal(err)
+		}
+		answer := make([]byte, 1500)
+		const ipHeader, flags, rst = 20, 13, 4
+		n, _, err := unix.Recvfrom(fd, answer, 0)
+		reset = err == nil && n > ipHeader+flags && answer[ipHeader+flags]&rst != 0
+	})
+	return reset
+}
+
+// synAck is a segment from port 4000 to port 80.
+func synAck(from, to netip.Addr) []byte {
+	segment := []byte{0x0f, 0xa0, 0, 80, 0, 0, 0, 1, 0, 0, 0, 1, 5 << 4, 0x12, 0xff, 0xff, 0, 0, 0, 0}
+	source, destination := from.As4(), to.As4()
+	sum := uint32(unix.IPPROTO_TCP) + uint32(len(segment))
+	for _, bytes := range [][]byte{source[:], destination[:], segment} {
+		for i := 0; i < len(bytes); i += 2 {
+			sum += uint32(bytes[i])<<8 | uint32(bytes[i+1])
+		}
+	}
+	sum = sum&0xffff + sum>>16
+	sum += sum >> 16
+	segment[16], segment[17] = byte(^sum>>8), byte(^sum)
+	return segment
+}
