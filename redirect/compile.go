@@ -1,9 +1,6 @@
 package redirect
 
-import (
-	"net/netip"
-	"slices"
-)
+import "net/netip"
 
 // The names that an administrator greps for.
 const (
@@ -55,34 +52,6 @@ func Compile(p Policy) Ruleset {
 		Rule{"to the inbound listener of the proxy", Match{Protocol: TCP}, Action{Verb: Redirect, Port: p.Ports.Inbound}})
 	return c.ruleset()
 }
-
-type compiler struct {
-	Policy
-	chains []Chain
-	routes []PolicyRoute
-}
-
-// rules appends to a chain of a table; the names of hooks are PREROUTING and OUTPUT.
-func (c *compiler) rules(t Table, chain string, rules ...Rule) {
-	i := slices.IndexFunc(c.chains, func(have Chain) bool { return have.Table == t && have.Name == chain })
-	if i < 0 {
-		i = len(c.chains)
-		c.chains = append(c.chains, Chain{Table: t, Name: chain, Hook: hookOf(chain)})
-	}
-	c.chains[i].Rules = append(c.chains[i].Rules, rules...)
-}
-
-func hookOf(chain string) Hook {
-	for _, h := range []Hook{Prerouting, Output} {
-		if h.String() == chain {
-			return h
-		}
-	}
-	return NoHook
-}
-
-func (c *compiler) prerouting(t Table, rules ...Rule) { c.rules(t, Prerouting.String(), rules...) }
-func (c *compiler) output(t Table, rules ...Rule)     { c.rules(t, Output.String(), rules...) }
 
 // virtualInterfaces come before all else of nat: traffic of a virtual machine is the pod's outbound traffic, though it
 // enters from an interface.
@@ -213,23 +182,6 @@ func (c *compiler) outbound() {
 	c.ownerGroups(add)
 }
 
-type identity struct {
-	If    Match // the owner alone
-	isUID bool
-}
-
-// identities lists the proxy's uids, then its gids, as matches.
-func (c *compiler) identities() []identity {
-	var ids []identity
-	for _, uid := range c.Proxy.UIDs {
-		ids = append(ids, identity{Match{UID: IDs{{uid, uid}}}, true})
-	}
-	for _, gid := range c.Proxy.GIDs {
-		ids = append(ids, identity{Match{GID: IDs{{gid, gid}}}, false})
-	}
-	return ids
-}
-
 // own is how the traffic of one identity of the proxy is told from that of the app. The first ends all calls within the
 // pod, so that the later ones meet none, but for those that the name service or captured loopback leave over.
 func (c *compiler) own(id identity, first bool) []Rule {
@@ -300,19 +252,6 @@ func (c *compiler) destinations(add func(...Rule)) {
 	}
 }
 
-// toServers calls f with the addresses whose port 53 is captured.
-func (c *compiler) toServers(f func(Addresses)) {
-	if c.DNS.Everywhere {
-		f(Addresses{})
-		return
-	}
-	var servers Addresses
-	for _, s := range c.DNS.Servers {
-		servers.Prefixes = append(servers.Prefixes, host(s))
-	}
-	f(servers)
-}
-
 // dnsZones keep the two halves of a redirected exchange apart: app to proxy, and proxy to nameserver, may have the same
 // addresses and ports, and connection tracking would take one for the other.
 func (c *compiler) dnsZones() {
@@ -336,64 +275,4 @@ func (c *compiler) dnsZones() {
 		c.output(Raw, Rule{"the app asks the proxy", Match{Protocol: UDP, Destination: servers, DestinationPort: asks}, home})
 		c.prerouting(Raw, Rule{"the nameserver answers", Match{Protocol: UDP, Source: servers, SourcePort: asks}, out})
 	})
-}
-
-func (c *compiler) capturesInbound() bool { return c.Inbound.All || len(c.Inbound.Ports) > 0 }
-func (c *compiler) transparent() bool     { return c.Mode == ModeTProxy && c.capturesInbound() }
-
-func (c *compiler) loopback(not bool) Addresses {
-	return Addresses{Not: not, Prefixes: []netip.Prefix{c.Loopback, loopbackIPv6}}
-}
-
-func (c *compiler) notLoopback() Addresses { return c.loopback(true) }
-
-func (c *compiler) passthrough() Addresses {
-	var a Addresses
-	for _, addr := range c.Passthrough {
-		a.Prefixes = append(a.Prefixes, host(addr))
-	}
-	return a
-}
-
-// ruleset sorts the chains as a packet meets them: by table, hooks first.
-func (c *compiler) ruleset() Ruleset {
-	chains := slices.Clone(c.chains)
-	slices.SortStableFunc(chains, func(a, b Chain) int {
-		if a.Table != b.Table {
-			return int(a.Table) - int(b.Table)
-		}
-		return order(a.Hook) - order(b.Hook)
-	})
-	rs := Ruleset{Chains: chains, Routes: c.routes}
-	for _, addr := range c.Passthrough {
-		if addr.Is6() { // 127.0.0.0/8 is all there, of IPv6 only ::1
-			rs.Addresses = append(rs.Addresses, host(addr))
-		}
-	}
-	return rs
-}
-
-func order(h Hook) int {
-	if h == NoHook {
-		return len([]Hook{Prerouting, Output}) + 1
-	}
-	return int(h)
-}
-
-var returns = Action{Verb: Return}
-
-func jump(chain string) Action { return Action{Verb: Jump, Chain: chain} }
-
-func tcpTo(ports []uint16) Match {
-	return Match{Protocol: TCP, DestinationPort: Ports{List: ports}}
-}
-
-func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
-
-func single(ids []uint32) IDs {
-	var list IDs
-	for _, id := range ids {
-		list = append(list, IDRange{id, id})
-	}
-	return mergeIDs(list)
 }

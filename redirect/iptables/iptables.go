@@ -1,7 +1,7 @@
 // Package iptables writes a ruleset with the host's iptables, one iptables-restore a family, and reads it back with
 // iptables-save. It is for kernels and hosts that cannot do nftables.
 //
-//	tables, err := iptables.Find(iptables.NFT)
+//	tables, err := iptables.Find(ctx, iptables.NFT)
 //	err = tables.Apply(rules)
 //	problems, err := tables.Verify(rules)
 //
@@ -12,6 +12,7 @@ package iptables
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -35,8 +36,9 @@ const (
 	Legacy Variant = "legacy"
 )
 
-// Tables is the host's iptables.
+// Tables is the host's iptables. Its programs are ended with the context that it was found under.
 type Tables struct {
+	ctx     context.Context
 	variant Variant
 	tools   map[redirect.Family]tools
 }
@@ -61,8 +63,8 @@ func hasIPv6() bool {
 }
 
 // Find looks for a variant's programs, without running any.
-func Find(v Variant) (*Tables, error) {
-	t := &Tables{variant: v, tools: map[redirect.Family]tools{}}
+func Find(ctx context.Context, v Variant) (*Tables, error) {
+	t := &Tables{ctx: ctx, variant: v, tools: map[redirect.Family]tools{}}
 	var errs []error
 	for f, name := range map[redirect.Family]string{redirect.IPv4: "iptables-", redirect.IPv6: "ip6tables-"} {
 		name += string(v)
@@ -249,12 +251,12 @@ func chainSpecs(c redirect.Chain, f redirect.Family) []string {
 const namespaceLock = "XTABLES_LOCKFILE=/proc/self/ns/net"
 
 func (t *Tables) restore(f redirect.Family, input string) error {
-	_, err := run(input, t.tools[f].restore, "--noflush")
+	_, err := t.run(input, t.tools[f].restore, "--noflush")
 	return err
 }
 
-func run(input, program string, args ...string) (string, error) {
-	cmd := exec.Command(program, args...)
+func (t *Tables) run(input, program string, args ...string) (string, error) {
+	cmd := exec.CommandContext(t.ctx, program, args...)
 	cmd.Env = append(os.Environ(), namespaceLock, "LC_ALL=C")
 	cmd.Stdin = strings.NewReader(input)
 	var out, complaints bytes.Buffer

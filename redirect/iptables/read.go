@@ -16,7 +16,7 @@ type listing map[redirect.Table]map[string][]string
 type deletions map[redirect.Table][]string
 
 func (t *Tables) read(f redirect.Family) (listing, error) {
-	out, err := run("", t.tools[f].save)
+	out, err := t.run("", t.tools[f].save)
 	if err != nil {
 		return nil, err
 	}

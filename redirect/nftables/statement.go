@@ -67,13 +67,20 @@ func (t *translator) lines(r redirect.Rule, m redirect.Match, f redirect.Family)
 	return []*statement{s, unheard}
 }
 
+// operand is what a list or a value is compared with.
+type operand struct {
+	key  string // as nft calls it
+	load expr.Any
+	kind nftables.SetDatatype
+}
+
 func (t *translator) match(s *statement, m redirect.Match, f redirect.Family) {
 	matchInterface(s, "iifname", expr.MetaKeyIIFNAME, m.In)
 	matchInterface(s, "oifname", expr.MetaKeyOIFNAME, m.Out)
 	t.matchFamily(s, m, f)
 	t.matchTransport(s, m)
-	t.matchIDs(s, "meta skuid", expr.MetaKeySKUID, nftables.TypeUID, m.UID)
-	t.matchIDs(s, "meta skgid", expr.MetaKeySKGID, nftables.TypeGID, m.GID)
+	t.matchIDs(s, operand{"meta skuid", &expr.Meta{Key: expr.MetaKeySKUID, Register: register}, nftables.TypeUID}, m.UID)
+	t.matchIDs(s, operand{"meta skgid", &expr.Meta{Key: expr.MetaKeySKGID, Register: register}, nftables.TypeGID}, m.GID)
 	matchMark(s, "meta mark", &expr.Meta{Key: expr.MetaKeyMARK, Register: register}, m.Mark)
 	matchMark(s, "ct mark", &expr.Ct{Key: expr.CtKeyMARK, Register: register}, m.ConnMark)
 	matchState(s, m.State)
@@ -109,29 +116,29 @@ func (t *translator) matchFamily(s *statement, m redirect.Match, f redirect.Fami
 	load := func(offset uint32) *expr.Payload {
 		return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length}
 	}
-	t.matchAddresses(s, key+" saddr", load(source), keyType, m.Source)
-	t.matchAddresses(s, key+" daddr", load(destination), keyType, m.Destination)
+	t.matchAddresses(s, operand{key + " saddr", load(source), keyType}, m.Source)
+	t.matchAddresses(s, operand{key + " daddr", load(destination), keyType}, m.Destination)
 	if len(s.words) == before {
 		s.words = append(s.words, "meta nfproto "+strings.ToLower(f.String()))
 	}
 }
 
-func (t *translator) matchAddresses(s *statement, key string, load *expr.Payload, kt nftables.SetDatatype, a redirect.Addresses) {
+func (t *translator) matchAddresses(s *statement, op operand, a redirect.Addresses) {
 	ranges := addressRanges(a.Prefixes)
 	if len(ranges) == 0 {
 		return
 	}
 	if len(ranges) > 1 {
-		t.lookup(s, key, load, kt, a.Not, addressSet(ranges))
+		t.lookup(s, op, a.Not, addressSet(ranges))
 		return
 	}
 	p, ok := ranges[0].prefix()
 	switch {
 	case !ok:
-		s.add(key+" "+ranges[0].String(), load)
+		s.add(op.key+" "+ranges[0].String(), op.load)
 		s.exprs = append(s.exprs, between(ranges[0].first.AsSlice(), ranges[0].last.AsSlice())...)
 	case p.Bits() > 0: // else the family says it all
-		s.add(key+negated(a.Not)+prefixText(p), load)
+		s.add(op.key+negated(a.Not)+prefixText(p), op.load)
 		s.exprs = append(s.exprs, within(p, a.Not)...)
 	}
 }
@@ -184,34 +191,33 @@ func (t *translator) matchPorts(s *statement, key string, offset uint32, ports r
 		}
 		s.add(fmt.Sprintf("%s%s%d", key, negated(ports.Not), ports.List[0]), load, compare)
 	default:
-		t.lookup(s, key, load, nftables.TypeInetService, ports.Not, portSet(ports.List))
+		t.lookup(s, operand{key, load, nftables.TypeInetService}, ports.Not, portSet(ports.List))
 	}
 }
 
 // matchIDs matches the owner of the socket. The kernel loads an id in the host's byte order, in which ranges cannot be
 // compared, so it is turned around for them.
-func (t *translator) matchIDs(s *statement, key string, meta expr.MetaKey, kt nftables.SetDatatype, ids redirect.IDs) {
-	load := &expr.Meta{Key: meta, Register: register}
+func (t *translator) matchIDs(s *statement, op operand, ids redirect.IDs) {
 	swap := &expr.Byteorder{SourceRegister: register, DestRegister: register, Op: expr.ByteorderHton, Len: 4, Size: 4}
 	switch {
 	case len(ids) == 0:
 	case len(ids) == 1 && ids[0].First == ids[0].Last:
-		s.add(fmt.Sprintf("%s %d", key, ids[0].First), load, equal(binaryutil.NativeEndian.PutUint32(ids[0].First)))
+		s.add(fmt.Sprintf("%s %d", op.key, ids[0].First), op.load, equal(binaryutil.NativeEndian.PutUint32(ids[0].First)))
 	case len(ids) == 1:
-		s.add(fmt.Sprintf("%s %d-%d", key, ids[0].First, ids[0].Last), load, swap)
+		s.add(fmt.Sprintf("%s %d-%d", op.key, ids[0].First, ids[0].Last), op.load, swap)
 		s.exprs = append(s.exprs, between(binaryutil.BigEndian.PutUint32(ids[0].First), binaryutil.BigEndian.PutUint32(ids[0].Last))...)
 	default:
-		s.exprs = append(s.exprs, load)
-		t.lookup(s, key, swap, kt, false, idSet(ids))
+		s.exprs = append(s.exprs, op.load)
+		t.lookup(s, operand{op.key, swap, op.kind}, false, idSet(ids))
 	}
 }
 
 // lookup tests the loaded value against a list.
-func (t *translator) lookup(s *statement, key string, load expr.Any, kt nftables.SetDatatype, not bool, list *set) {
+func (t *translator) lookup(s *statement, op operand, not bool, list *set) {
 	t.sets++
-	list.id, list.key, list.size = t.sets, kt.GetNFTMagic(), kt.Bytes
+	list.id, list.key, list.size = t.sets, op.kind.GetNFTMagic(), op.kind.Bytes
 	s.sets = append(s.sets, list)
-	s.add(fmt.Sprintf("%s%s{ %s }", key, negated(not), strings.Join(list.text, ", ")), load,
+	s.add(fmt.Sprintf("%s%s{ %s }", op.key, negated(not), strings.Join(list.text, ", ")), op.load,
 		&expr.Lookup{SourceRegister: register, SetName: anonymous, SetID: list.id, Invert: not})
 }
 

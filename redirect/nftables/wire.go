@@ -50,7 +50,7 @@ func dial() (*wire, error) {
 func (w *wire) close() { _ = unix.Close(w.fd) }
 
 // append writes one message behind the others.
-func (w *wire) append(buf []byte, kind, flags uint16, head [nfgenmsgLen]byte, attrs []netlink.Attribute) ([]byte, error) {
+func (w *wire) append(buf []byte, kind, flags uint16, attrs []netlink.Attribute) ([]byte, error) {
 	body, err := netlink.MarshalAttributes(attrs)
 	if err != nil {
 		return nil, err
@@ -61,18 +61,17 @@ func (w *wire) append(buf []byte, kind, flags uint16, head [nfgenmsgLen]byte, at
 	buf = binary.NativeEndian.AppendUint16(buf, flags|unix.NLM_F_REQUEST)
 	buf = binary.NativeEndian.AppendUint32(buf, w.seq)
 	buf = binary.NativeEndian.AppendUint32(buf, 0)
-	buf = append(buf, head[:]...)
+	if kind == unix.NFNL_MSG_BATCH_BEGIN || kind == unix.NFNL_MSG_BATCH_END {
+		buf = append(buf, unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES)
+	} else {
+		buf = append(buf, unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0)
+	}
 	return append(buf, body...), nil
 }
 
-var (
-	inetHead  = [nfgenmsgLen]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0}
-	batchHead = [nfgenmsgLen]byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES}
-)
-
 // transact sends messages that take effect together or not at all.
 func (w *wire) transact(messages []message) error {
-	buf, err := w.append(nil, unix.NFNL_MSG_BATCH_BEGIN, 0, batchHead, nil)
+	buf, err := w.append(nil, unix.NFNL_MSG_BATCH_BEGIN, 0, nil)
 	if err != nil {
 		return err
 	}
@@ -81,12 +80,12 @@ func (w *wire) transact(messages []message) error {
 		if i == len(messages)-1 {
 			flags |= unix.NLM_F_ACK // errors come for every message, success is said once
 		}
-		if buf, err = w.append(buf, subsystem|m.kind, flags, inetHead, m.attrs); err != nil {
+		if buf, err = w.append(buf, subsystem|m.kind, flags, m.attrs); err != nil {
 			return err
 		}
 	}
 	last := w.seq
-	if buf, err = w.append(buf, unix.NFNL_MSG_BATCH_END, 0, batchHead, nil); err != nil {
+	if buf, err = w.append(buf, unix.NFNL_MSG_BATCH_END, 0, nil); err != nil {
 		return err
 	}
 	if len(buf) > 64<<10 {
@@ -186,7 +185,7 @@ func (w *wire) dump(kind uint16, filter []netlink.Attribute, f func([]netlink.At
 }
 
 func (w *wire) dumpOnce(kind uint16, filter []netlink.Attribute, f func([]netlink.Attribute)) (interrupted bool, err error) {
-	buf, err := w.append(nil, subsystem|kind, unix.NLM_F_DUMP, inetHead, filter)
+	buf, err := w.append(nil, subsystem|kind, unix.NLM_F_DUMP, filter)
 	if err != nil {
 		return false, err
 	}

@@ -46,7 +46,9 @@ func BenchmarkApply(b *testing.B) {
 }
 
 // BenchmarkApplyAgain replaces rules that are there, which only reruns and repairs do.
-func BenchmarkApplyAgain(b *testing.B) { inNamespace(b, func(d dialect, rs redirect.Ruleset) error { return d.apply(rs) }) }
+func BenchmarkApplyAgain(b *testing.B) {
+	inNamespace(b, func(d dialect, rs redirect.Ruleset) error { return d.apply(rs) })
+}
 
 // BenchmarkVerify compares the kernel's rules with those that should be there.
 func BenchmarkVerify(b *testing.B) {

@@ -192,8 +192,8 @@ func TestEveryWordHasAnEchoRowAndAFateRow(t *testing.T) {
 		"field ConnMark", fmt.Sprintf("verb %d", redirect.SaveMark), fmt.Sprintf("verb %d", redirect.RestoreMark), // TestTProxyKeepsTheClient
 		fmt.Sprintf("verb %d", redirect.Accept), // every answered call under TPROXY: the rest of the connection is diverted
 		fmt.Sprintf("verb %d", redirect.Drop),   // TestInvalidPacketsAreDropped
-		"field State",      // both
-		"field SourcePort", // TestAnswersOfNameserversAreTold
+		"field State",                           // both
+		"field SourcePort",                      // TestAnswersOfNameserversAreTold
 	}
 	for _, w := range words {
 		if !echoed[w] {

@@ -25,7 +25,7 @@ type dialect struct {
 func dialects(t testing.TB) []dialect {
 	all := []dialect{nftDialect()}
 	for _, v := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
-		tables, err := iptables.Find(v)
+		tables, err := iptables.Find(t.Context(), v)
 		if err != nil {
 			t.Fatal(err)
 		}

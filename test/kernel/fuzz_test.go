@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
@@ -23,13 +24,11 @@ func FuzzAcceptedPoliciesAreTaken(f *testing.F) {
 		if tproxy {
 			options[0].set(&r)
 		}
-		for key, value := range map[string]string{
+		maps.Copy(r.pod.Annotations, map[string]string{
 			traffic + "includeOutboundIPRanges": include, traffic + "excludeOutboundIPRanges": exclude,
 			traffic + "includeInboundPorts": inbound, traffic + "excludeOutboundPorts": outbound,
 			traffic + "excludeInterfaces": interfaces, "sidecar-cni.io/excludeOutboundUIDs": uids,
-		} {
-			r.pod.Annotations[key] = value
-		}
+		})
 		proxy(&r).Env["ISTIO_OUTBOUND_OWNER_GROUPS"], proxy(&r).Env["ISTIO_META_DNS_CAPTURE"] = groups, dns
 		d, err := redirect.Decide(r.pod, r.config)
 		if err != nil || d.Skip != "" {

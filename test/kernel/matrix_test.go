@@ -31,7 +31,7 @@ func plain() request {
 			Namespace: "shop", Name: "web",
 			Annotations: map[string]string{"sidecar.istio.io/status": "{}"},
 			Spec: &redirect.Spec{Containers: []redirect.Container{
-				{Name: "web", RunAsUser: id(1000)},
+				{Name: "web", RunAsUser: new(int64(1000))},
 				{Name: "istio-proxy", Env: map[string]string{}},
 			}},
 			Nameservers: nameservers,
@@ -39,8 +39,6 @@ func plain() request {
 		config: redirect.Defaults(),
 	}
 }
-
-func id(n int64) *int64 { return &n }
 
 func annotation(name, key, value string) option {
 	return option{name, key, func(r *request) { r.pod.Annotations[key] = value }}
@@ -82,7 +80,7 @@ var options = []option{
 	annotation("exclude a range of uids", "sidecar-cni.io/excludeOutboundUIDs", "2000-2099"),
 	{"init containers bypass", "sidecar-cni.io/initContainers", func(r *request) {
 		r.pod.Annotations["sidecar-cni.io/initContainers"] = "bypass"
-		migrate := redirect.Container{Name: "migrate", Init: true, RunAsUser: id(2000)}
+		migrate := redirect.Container{Name: "migrate", Init: true, RunAsUser: new(int64(2000))}
 		r.pod.Spec.Containers = append([]redirect.Container{migrate}, r.pod.Spec.Containers...)
 	}},
 	variable("dns", "ISTIO_META_DNS_CAPTURE", "true"),
@@ -97,8 +95,8 @@ var options = []option{
 	variable("include no group", "ISTIO_OUTBOUND_OWNER_GROUPS", ""),
 	variable("exclude groups", "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "4000,4002"),
 	variable("loopback CIDR", "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.0/8"),
-	{"proxy user", "proxy", func(r *request) { proxy(r).RunAsUser = id(2500) }},
-	{"root proxy", "proxy", func(r *request) { proxy(r).RunAsUser, proxy(r).RunAsGroup = id(0), id(1338) }},
+	{"proxy user", "proxy", func(r *request) { proxy(r).RunAsUser = new(int64(2500)) }},
+	{"root proxy", "proxy", func(r *request) { proxy(r).RunAsUser, proxy(r).RunAsGroup = new(int64(0)), new(int64(1338)) }},
 	{"several proxy users", "proxy", func(r *request) {
 		r.config.Proxy = redirect.Identity{UIDs: []uint32{1337, 1340}, GIDs: []uint32{1337, 1341}}
 	}},

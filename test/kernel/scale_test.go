@@ -70,7 +70,7 @@ func TestProbe(t *testing.T) {
 	netns.RequireRoot(t)
 	probes := map[string]func() []redirect.Lack{"nftables": nftables.Probe}
 	for _, v := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
-		tables, err := iptables.Find(v)
+		tables, err := iptables.Find(t.Context(), v)
 		if err != nil {
 			t.Fatal(err)
 		}

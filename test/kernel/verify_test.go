@@ -50,7 +50,7 @@ func nftTampering(t testing.TB, ns *netns.NS) tampering {
 			}
 			return refs
 		},
-		remove:  func(r ruleRef) { nft(fmt.Sprintf("delete rule %s handle %s", chainOf(r), r.handle)) },
+		remove: func(r ruleRef) { nft(fmt.Sprintf("delete rule %s handle %s", chainOf(r), r.handle)) },
 		replace: func(r ruleRef, spec string) { // nft 1.0.6 ends itself over "replace rule" with a list in it
 			nft(fmt.Sprintf("insert rule %s position %s %s", chainOf(r), r.handle, spec))
 			nft(fmt.Sprintf("delete rule %s handle %s", chainOf(r), r.handle))
@@ -196,7 +196,7 @@ func wantNamed(t *testing.T, d dialect, ns *netns.NS, rs redirect.Ruleset, r rul
 func TestVerifySeesMoreThanRules(t *testing.T) {
 	netns.RequireRoot(t)
 	for _, tt := range []struct{ name, dialect, command, where string }{
-		{"dormant table", "nftables",  "nft add table inet sidecar-cni '{ flags dormant ; }'", "table inet sidecar-cni"},
+		{"dormant table", "nftables", "nft add table inet sidecar-cni '{ flags dormant ; }'", "table inet sidecar-cni"},
 		{"deleted table", "nftables", "nft delete table inet sidecar-cni", "table inet sidecar-cni"},
 		{"deleted chain", "nftables", "nft flush chain inet sidecar-cni nat_prerouting; nft delete chain inet sidecar-cni nat_prerouting", "nat_prerouting"},
 		{"new chain", "nftables", "nft add chain inet sidecar-cni other", "other"},
