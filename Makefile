@@ -19,6 +19,12 @@ summarize := go run ./test/summary
 # owners turns the answer of `go test -list` (names, then the package they are of) into lines of "package name"
 owners := awk '/^ok / { for (i = 0; i < n; i++) print $$2, names[i]; n = 0; next } /^(Fuzz|Benchmark)/ { names[n++] = $$1 }'
 
+##@ See
+
+demo: ## the plugin at work, without a cluster; needs root
+	@go build -o bin/demo ./test/demo
+	@bin/demo
+
 ##@ Build
 
 build: ## static programs into bin/
@@ -73,4 +79,4 @@ help: ## this list
 	  /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .ONESHELL:
-.PHONY: build generate clean lint format test race fuzz bench help
+.PHONY: build generate clean lint format test race fuzz bench help demo
