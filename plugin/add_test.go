@@ -1,0 +1,360 @@
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sidecar-cni/sidecar-cni/plugin/record"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/test/agent"
+	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
+	"github.com/sidecar-cni/sidecar-cni/test/netns"
+)
+
+const previous = `{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"/x"}],"ips":[{"address":"10.1.2.3/24","interface":0}]}`
+
+func TestAPodThatIsOursIsRedirected(t *testing.T) {
+	t.Parallel()
+	ns, n := netns.New(t), newNode(t)
+	n.agent.Put(meshed(map[string]string{"traffic.sidecar.istio.io/excludeOutboundPorts": "22"}))
+	r := n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"prevResult": json.RawMessage(previous)}})
+	r.want(t, 0)
+	if r.answer != previous {
+		t.Errorf("answer %s", r.answer)
+	}
+	n.wantRedirected(ns, nftablesBackend)
+	rec := n.recorded("0a1b")
+	if diff := cmp.Diff(record.Pod{Namespace: "shop", Name: "web-0", UID: uid}, rec.Pod); diff != "" || rec.Network != "pods" {
+		t.Errorf("recorded network %q, pod (-want +got):\n%s", rec.Network, diff)
+	}
+	if diff := cmp.Diff([]uint16{22}, rec.Policy.Outbound.ExcludePorts); diff != "" {
+		t.Errorf("recorded policy (-want +got):\n%s", diff)
+	}
+	line := r.last(t)
+	delete(line, "took")
+	delete(line, "time")
+	want := map[string]any{
+		"level": "info", "msg": "redirected pod", "command": "ADD", "pod": "shop/web-0", "container": "0a1b",
+		"netns": ns.Path(), "backend": "nftables", "outcome": "redirected", "path": "agent",
+	}
+	if diff := cmp.Diff(want, line); diff != "" || len(r.lines) != 1 {
+		t.Errorf("%d lines, the last (-want +got):\n%s", len(r.lines), diff)
+	}
+	told := <-n.agent.Outcomes()
+	for _, phase := range []string{"parse", "find", "apply", "record"} {
+		if _, ok := told.Phases[phase]; !ok {
+			t.Errorf("the agent was not told of phase %s: %v", phase, told.Phases)
+		}
+	}
+	told.Phases = nil
+	if diff := cmp.Diff(agent.Outcome{Command: "ADD", Namespace: "shop", Name: "web-0", UID: uid, Outcome: "redirected"}, told); diff != "" {
+		t.Errorf("the agent was told (-want +got):\n%s", diff)
+	}
+}
+
+func TestEveryBackendRedirects(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{nftablesBackend, iptablesNFT, iptablesLegacy} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns, n := netns.New(t), newNode(t)
+			n.agent.Put(meshed(nil))
+			for range 2 { // twice is once
+				n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": name}}).want(t, 0)
+				n.wantRedirected(ns, name)
+			}
+			n.call(request{command: "CHECK", netns: ns.Path(), conf: map[string]any{"backend": name}}).want(t, 0)
+		})
+	}
+}
+
+func TestAUserNamespaceOfItsOwnGetsNFTables(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{nftablesBackend, iptablesNFT, iptablesLegacy} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns, n := netns.NewInUserNamespace(t), newNode(t)
+			n.agent.Put(meshed(nil))
+			n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": name}}).want(t, 0)
+			n.wantRedirected(ns, nftablesBackend)
+		})
+	}
+}
+
+// Whatever else is wrong, a pod that is not ours passes. The namespace does not exist: nobody looks.
+func TestAPodThatIsNotOursPasses(t *testing.T) {
+	t.Parallel()
+	injected := map[string]string{statusKey: "{}"}
+	with := func(key, value string) map[string]any { return told(map[string]string{statusKey: "{}", key: value}) }
+	rows := map[string]struct {
+		args   string
+		conf   map[string]any
+		reason redirect.Skip
+	}{
+		"no pod":              {args: "IgnoreUnknown=1", reason: redirect.NotAPod},
+		"no namespace":        {args: "K8S_POD_NAME=web-0", conf: told(injected), reason: redirect.NotAPod},
+		"arguments in pieces": {args: ";;=;K8S_POD_NAME;a=b=c", conf: told(injected), reason: redirect.NotAPod},
+		"not injected":        {conf: told(map[string]string{"kubernetes.io/config.seen": "x"}), reason: redirect.NotInjected},
+		"static pod":          {conf: with("kubernetes.io/config.source", "file"), reason: redirect.StaticPod},
+		"interception none":   {conf: with("sidecar.istio.io/interceptionMode", "NONE"), reason: redirect.InterceptionNone},
+		"injection disabled":  {conf: with("sidecar.istio.io/inject", "false"), reason: redirect.InjectionDisabled},
+		"excluded namespace":  {args: ofPod("kube-system", "web-0"), reason: redirect.ExcludedNamespace},
+		"own agent":           {args: ofPod("kube-system", "sidecar-cni-x7k2p"), conf: map[string]any{"excludeNamespaces": []string{}}, reason: redirect.OwnAgent},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			n.agent.Break(agent.Say(http.StatusTeapot, "no"))
+			conf := map[string]any{
+				"backend": "ebpf", "stateDir": "/proc/nowhere", "kubeconfig": 7, "logFile": "/proc/nowhere/log", "redirect": "no",
+				"deadline": nil, "prevResult": json.RawMessage(previous),
+			}
+			maps.Copy(conf, row.conf)
+			r := n.call(request{command: "ADD", netns: "/nowhere", args: row.args, conf: conf})
+			r.want(t, 0)
+			line := r.last(t)
+			if line["outcome"] != "skipped" || line["reason"] != string(row.reason) || r.answer != previous {
+				t.Errorf("line %v, answer %s", line, r.answer)
+			}
+			n.call(request{command: "CHECK", netns: "/nowhere", args: row.args, conf: conf}).want(t, 0)
+			n.call(request{command: "DEL", netns: "/nowhere", args: row.args, conf: conf}).want(t, 0)
+			if len(n.agent.Outcomes()) > 0 {
+				t.Errorf("the agent was told %v", <-n.agent.Outcomes())
+			}
+		})
+	}
+}
+
+// Some pods can be told only by asking.
+func TestAPodThatTurnsOutNotToBeOursPasses(t *testing.T) {
+	t.Parallel()
+	gateway := meshed(nil)
+	gateway.Spec.Containers[1].Args = []string{"proxy", "router"}
+	itself := meshed(nil)
+	itself.Spec.InitContainers = []corev1.Container{{Name: "istio-init"}}
+	plain := meshed(map[string]string{"traffic.sidecar.istio.io/includeInboundPorts": "rubbish"})
+	delete(plain.Annotations, statusKey)
+	for reason, pod := range map[redirect.Skip]*corev1.Pod{
+		redirect.NotASidecar: gateway, redirect.HasIstioInit: itself, redirect.NotInjected: plain,
+	} {
+		t.Run(string(reason), func(t *testing.T) {
+			t.Parallel()
+			ns, n := netns.New(t), newNode(t)
+			n.agent.Put(pod)
+			r := n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": "ebpf"}})
+			r.want(t, 0)
+			if r.last(t)["reason"] != string(reason) {
+				t.Errorf("line %v", r.last(t))
+			}
+			if told := <-n.agent.Outcomes(); told.Outcome != "skipped" || told.Reason != string(reason) {
+				t.Errorf("the agent was told %+v", told)
+			}
+			wantUntouched(t, ns)
+			if _, err := os.Stat(n.state); err == nil {
+				t.Error("something was recorded")
+			}
+		})
+	}
+}
+
+func TestTheAPIServerIsAskedWhileTheAgentIsAway(t *testing.T) {
+	t.Parallel()
+	ns, n, api := netns.New(t), newNode(t), apiserver.Start(t)
+	api.Put(meshed(nil))
+	r := n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{
+		"agentSocket": filepath.Join(t.TempDir(), "nobody"), "kubeconfig": api.Kubeconfig(),
+	}})
+	r.want(t, 0)
+	n.wantRedirected(ns, nftablesBackend)
+	if r.last(t)["path"] != "api" {
+		t.Errorf("line %v", r.last(t))
+	}
+}
+
+// Ours or unknown, and something is wrong: refused, with nothing half-applied.
+func TestWhatCannotBeRedirectedIsRefused(t *testing.T) {
+	t.Parallel()
+	rows := map[string]struct {
+		annotations map[string]string
+		conf        map[string]any
+		fault       agent.Fault
+		stranger    bool
+		code        uint
+		words       []string
+	}{
+		"every wrong annotation is named": {
+			annotations: map[string]string{
+				"traffic.sidecar.istio.io/includeInboundPorts": "80a", "traffic.sidecar.istio.io/excludeOutboundIPRanges": "*",
+			},
+			code: 100, words: []string{"shop/web-0", `includeInboundPorts: "80a": want a port`, `excludeOutboundIPRanges: "*": want a CIDR`},
+		},
+		"every wrong value of the configuration is named": {
+			conf: map[string]any{"backend": "ebpf", "redirect": map[string]any{"ports": map[string]any{"inbound": "x"}}},
+			code: 7, words: []string{`backend: "ebpf": want nftables`, `redirect.ports.inbound: "x": want a port`},
+		},
+		"a wrong configuration comes before wrong annotations": {
+			annotations: map[string]string{"traffic.sidecar.istio.io/includeInboundPorts": "80a"},
+			conf:        map[string]any{"deadline": 5}, code: 7, words: []string{"deadline: 5"},
+		},
+		"nobody can tell": {fault: agent.Unsynced, code: 11, words: []string{"agent", "kubeconfig"}},
+		"nobody can tell, and the configuration is wrong": {
+			conf: map[string]any{"backend": "ebpf"}, fault: agent.Unsynced, code: 7, words: []string{"backend"},
+		},
+		"records cannot be kept":  {conf: map[string]any{"stateDir": "/proc/nowhere"}, code: 105, words: []string{"/proc/nowhere"}},
+		"another pod of its name": {stranger: true, code: 103, words: []string{uid}},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns, n := netns.New(t), newNode(t)
+			pod := meshed(row.annotations)
+			if row.stranger {
+				pod.UID = "another"
+			}
+			n.agent.Put(pod)
+			n.agent.Break(row.fault)
+			conf := told(map[string]string{statusKey: "{}"})
+			if row.stranger {
+				conf["deadline"] = "4s" // longer than a search believes that a pod may yet appear
+			}
+			maps.Copy(conf, row.conf)
+			r := n.call(request{command: "ADD", netns: ns.Path(), conf: conf})
+			r.want(t, row.code, row.words...)
+			wantUntouched(t, ns)
+			line := r.last(t)
+			if line["outcome"] != "failed" || line["reason"] != faultOf(row.code).word || line["error"] == nil || line["msg"] != "refused call" {
+				t.Errorf("line %v", line)
+			}
+			if _, err := record.Dir(n.state).List(); err != nil || len(files(n.state)) > 0 {
+				t.Errorf("records %v, %v", files(n.state), err)
+			}
+		})
+	}
+}
+
+func faultOf(code uint) fault {
+	for _, f := range faults {
+		if f.code == code {
+			return f
+		}
+	}
+	return fault{}
+}
+
+func files(dir string) []string {
+	names, _ := filepath.Glob(filepath.Join(dir, "*"))
+	return names
+}
+
+func TestTheAgentHearsOfARefusal(t *testing.T) {
+	t.Parallel()
+	ns, n := netns.New(t), newNode(t)
+	n.agent.Put(meshed(map[string]string{"traffic.sidecar.istio.io/includeInboundPorts": "80a"}))
+	r := n.call(request{command: "ADD", netns: ns.Path()})
+	told := <-n.agent.Outcomes()
+	told.Phases = nil
+	want := agent.Outcome{
+		Command: "ADD", Namespace: "shop", Name: "web-0", UID: uid, Outcome: "failed", Reason: "bad_annotations", Message: r.err.Msg,
+	}
+	if diff := cmp.Diff(want, told); diff != "" {
+		t.Errorf("the agent was told (-want +got):\n%s", diff)
+	}
+}
+
+func TestIptablesOfAnotherToolAreRefused(t *testing.T) {
+	t.Parallel()
+	ns, n := netns.New(t), newNode(t)
+	n.agent.Put(meshed(nil))
+	ns.Run(t, "", "iptables-nft", "-t", "nat", "-N", "ISTIO_OUTPUT")
+	ns.Run(t, "", "iptables-nft", "-t", "nat", "-A", "ISTIO_OUTPUT", "-j", "RETURN")
+	n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": iptablesNFT}}).
+		want(t, 101, "ISTIO_OUTPUT", "another tool")
+}
+
+func TestTheHostsNamespaceIsRefused(t *testing.T) {
+	t.Parallel()
+	netns.RequireRoot(t)
+	n := newNode(t)
+	n.agent.Put(meshed(nil))
+	for _, path := range []string{"/proc/self/ns/net", "/proc/thread-self/ns/net"} {
+		for _, command := range []string{"ADD", "CHECK", "DEL"} {
+			n.call(request{command: command, netns: path}).want(t, 8, path, "it is the host's: the plugin runs in it")
+		}
+	}
+}
+
+func TestANamespaceThatIsNoneIsRefused(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.agent.Put(meshed(nil))
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/nowhere", file, "/proc/self/ns/net/x"} {
+		n.call(request{command: "ADD", netns: path}).want(t, 8, path)
+	}
+}
+
+func TestAWrongPrevResultIsRefusedBeforeAnythingIsDone(t *testing.T) {
+	t.Parallel()
+	ns, n := netns.New(t), newNode(t)
+	n.agent.Put(meshed(nil))
+	for _, wrong := range []any{"x", 1, []int{}, map[string]any{"cniVersion": 1}} {
+		n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"prevResult": wrong}}).want(t, 6, "prevResult")
+	}
+	wantUntouched(t, ns)
+}
+
+func TestNameserversComeFromTheRuntime(t *testing.T) {
+	t.Parallel()
+	rows := map[string]struct {
+		dns        any
+		capture    string
+		everywhere bool
+		servers    string
+		warning    string
+	}{
+		"told":                  {map[string]any{"Servers": []string{"10.96.0.10", "fd00::a"}}, "servers", false, "[10.96.0.10 fd00::a]", ""},
+		"told in small letters": {map[string]any{"servers": []string{"10.96.0.10"}, "searches": []string{"a"}}, "servers", false, "[10.96.0.10]", ""},
+		"one is none":           {map[string]any{"servers": []string{"10.96.0.10", "dns.example"}}, "servers", false, "[10.96.0.10]", `nameserver "dns.example"`},
+		"told, but all wanted":  {map[string]any{"servers": []string{"10.96.0.10"}}, "all", true, "[]", ""},
+		"not told":              {nil, "servers", true, "[]", "nobody told the pod's nameservers"},
+		"in another form":       {"10.96.0.10", "servers", true, "[]", "dns: "},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns, n := netns.New(t), newNode(t)
+			pod := meshed(nil)
+			pod.Spec.Containers[1].Env = []corev1.EnvVar{{Name: "ISTIO_META_DNS_CAPTURE", Value: "true"}}
+			n.agent.Put(pod)
+			r := n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{
+				"dnsCapture": row.capture, "runtimeConfig": map[string]any{"dns": row.dns},
+			}})
+			r.want(t, 0)
+			dns := n.recorded("0a1b").Policy.DNS
+			var servers []string
+			for _, s := range dns.Servers {
+				servers = append(servers, s.String())
+			}
+			if dns.Everywhere != row.everywhere || "["+strings.Join(servers, " ")+"]" != row.servers {
+				t.Errorf("captured: %+v", dns)
+			}
+			warnings, _ := r.last(t)["warnings"].([]any)
+			all, _ := json.Marshal(warnings)
+			if row.warning == "" && warnings != nil || !strings.Contains(strings.ReplaceAll(string(all), `\"`, `"`), row.warning) {
+				t.Errorf("warnings %s, want %q", all, row.warning)
+			}
+		})
+	}
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"go.uber.org/zap"
+
+	"github.com/sidecar-cni/sidecar-cni/plugin/podsource"
+	"github.com/sidecar-cni/sidecar-cni/plugin/record"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+)
+
+// plugin answers one call.
+type plugin struct {
+	stderr  io.Writer
+	called  bool   // a verb was reached
+	version string // of the protocol
+	answer  []byte // for standard output, if skel agrees
+}
+
+// call is a call for a verb: what the runtime wants, and what becomes of it.
+type call struct {
+	command    string
+	netns      string
+	attachment record.Attachment
+	pod        podsource.Ref
+	conf
+	stderr   io.Writer
+	log      *zap.Logger
+	closeLog func() error
+
+	answer  []byte
+	outcome outcome
+}
+
+// outcome is what a call comes to, for those who look after the node.
+type outcome struct {
+	message  string // of the log, in the past tense
+	word     string
+	reason   string
+	path     string // who told what the pod is
+	backend  string
+	problems []redirect.Problem
+	phases   map[string]time.Duration
+	asked    bool // others were asked about the pod
+	ours     bool // or may be
+}
+
+// verb is one of CNI's commands.
+type verb func(context.Context, *call) error
+
+// verb makes a verb of the plugin what skel calls.
+func (p *plugin) verb(command string, do verb) func(*skel.CmdArgs) error {
+	return func(args *skel.CmdArgs) error {
+		began := time.Now()
+		p.called = true
+		// skel would open the namespace when all is done, even that of a pod that is not ours. We have looked before.
+		args.NetnsOverride = "true"
+		c := &call{
+			command:    command,
+			netns:      args.Netns,
+			attachment: record.Attachment{Container: args.ContainerID, Interface: args.IfName},
+			pod:        parseArgs(args.Args),
+			stderr:     p.stderr,
+			log:        newLogger(p.stderr, ""),
+			closeLog:   func() error { return nil },
+			outcome:    outcome{phases: map[string]time.Duration{}},
+		}
+		err := guard(p.stderr, func() error {
+			c.conf = parseConf(args.StdinData)
+			c.log = newLogger(p.stderr, c.logLevel)
+			c.took("parse", began)
+			ctx, cancel := context.WithDeadline(context.Background(), began.Add(c.deadline))
+			defer cancel()
+			return do(ctx, c)
+		})
+		p.version, p.answer = c.version, c.answer
+		return c.finish(began, err)
+	}
+}
+
+// guard turns a panic into an error: the runtime is owed an answer that it can read.
+func guard(stderr io.Writer, do func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			fmt.Fprintf(stderr, "panic: %v\n%s", p, debug.Stack())
+			err = fmt.Errorf("%w: %v", errPanic, p)
+		}
+	}()
+	return do()
+}
+
+// within calls do on a thread that is in a pod's namespace.
+func (c *call) within(n *sandbox, do func() error) error {
+	return n.ns.Do(func(ns.NetNS) error { return guard(c.stderr, do) })
+}
+
+// claim notes that the pod is ours, or that nobody could tell. From here on the log file gets what is logged.
+func (c *call) claim() {
+	if !c.outcome.ours {
+		c.outcome.ours = true
+		c.logToFile()
+	}
+}
+
+// took notes how long a phase was that ends now.
+func (c *call) took(phase string, began time.Time) { c.outcome.phases[phase] = time.Since(began) }
+
+func (c *call) sources() podsource.Sources {
+	return podsource.Sources{AgentSocket: c.agentSocket, Kubeconfig: c.kubeconfig}
+}
+
+func (c *call) records() record.Dir { return record.Dir(c.stateDir) }
+
+// podName is how people write a pod.
+func (c *call) podName() string {
+	if c.pod.Name == "" {
+		return ""
+	}
+	return c.pod.Namespace + "/" + c.pod.Name
+}
+
+// finish tells the log and the agent how it ended, and returns what the runtime is told.
+func (c *call) finish(began time.Time, err error) error {
+	told := podsource.Outcome{
+		Command: c.command, Namespace: c.pod.Namespace, Name: c.pod.Name, UID: c.pod.UID, Phases: c.outcome.phases,
+	}
+	var refusal error
+	if err != nil {
+		c.claim()
+		f := classify(err)
+		c.outcome.message, c.outcome.word, c.outcome.reason = "refused call", "failed", f.word
+		refusal, told.Message = f.result(), f.text()
+	}
+	c.logOutcome(began, err)
+	told.Outcome, told.Reason = c.outcome.word, c.outcome.reason
+	if c.podName() != "" && (c.outcome.ours) {
+		c.sources().Report(told)
+	}
+	return refusal
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+)
+
+// decideUnasked says why a pod is not ours, if what the runtime told is enough to say so. Nothing is opened or asked for it:
+// most pods of most clusters end here.
+func (c *call) decideUnasked() redirect.Skip {
+	c.outcome.path = "runtime"
+	decision, err := redirect.Decide(c.told(), c.redirect)
+	if err != nil {
+		return "" // a mistake is raised once the whole pod is known
+	}
+	return decision.Skip
+}
+
+// told is the pod as far as the runtime knows it.
+func (c *call) told() redirect.Pod {
+	return redirect.Pod{
+		Namespace: c.pod.Namespace, Name: c.pod.Name, Annotations: c.annotations, Nameservers: c.nameservers,
+	}
+}
+
+// ask has a source tell what the pod is, and decides. A wrong configuration counts for a pod that is ours only, or of
+// which nobody can tell.
+func (c *call) ask(ctx context.Context) (redirect.Decision, error) {
+	c.outcome.asked, c.outcome.path = true, ""
+	began := time.Now()
+	found, err := c.sources().Find(ctx, c.pod)
+	c.took("find", began)
+	if err != nil {
+		c.claim()
+		if wrong := c.wrong(); wrong != nil {
+			return redirect.Decision{}, wrong
+		}
+		return redirect.Decision{}, err
+	}
+	c.outcome.path, c.pod.UID = found.From, found.UID
+	pod := found.Pod
+	pod.Nameservers = c.nameservers
+	decision, err := redirect.Decide(pod, c.redirect)
+	if err == nil && decision.Skip != "" {
+		return decision, nil
+	}
+	c.claim()
+	c.warnings = append(c.warnings, decision.Warnings...)
+	c.log.Debug("found pod", zap.String("path", found.From), zap.Any("annotations", pod.Annotations))
+	switch wrong := c.wrong(); {
+	case wrong != nil:
+		return redirect.Decision{}, wrong
+	case err != nil:
+		return redirect.Decision{}, badPod.fail("read annotations of pod %s: %w", c.podName(), err)
+	case decision.AskMore:
+		return redirect.Decision{}, ownFault.fail("decide about pod %s: the %s told only a part of it", c.podName(), found.From)
+	}
+	return decision, nil
+}
+
+// wrong raises what is wrong with the configuration.
+func (c *call) wrong() error {
+	if len(c.mistakes) == 0 {
+		return nil
+	}
+	return badConf.fail("read configuration of network %q: %s", c.network, strings.Join(c.mistakes, "; "))
+}
+
+// backendFor returns the backend for a namespace: iptables' owner match is refused in that of another user namespace.
+func (c *call) backendFor(n *sandbox) string {
+	if c.backend != nftablesBackend && n.foreign() {
+		return nftablesBackend
+	}
+	return c.backend
+}

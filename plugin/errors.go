@@ -1,0 +1,141 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/sidecar-cni/sidecar-cni/plugin/podsource"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+)
+
+// fault is a kind of refusal: its number in the CNI result, its word in logs and metrics, and what to do about it.
+type fault struct {
+	code   uint
+	word   string
+	about  string
+	remedy string
+}
+
+// The faults. Below 100 the numbers are the CNI specification's.
+var (
+	badConf = fault{types.ErrInvalidNetworkConfig, "bad_configuration",
+		"the plugin's configuration has a wrong value, and the pod is ours",
+		"correct the sidecar-cni entry in the node's CNI configuration; if the installer wrote it, its values"}
+	badNetns = fault{types.ErrInvalidNetNS, "bad_namespace",
+		"CNI_NETNS is the host's own network namespace, or none",
+		"have the runtime pass the pod's own network namespace; rules in the host's would redirect the node"}
+	tryLater = fault{types.ErrTryAgainLater, "no_source",
+		"neither the agent nor the API server told what the pod is, which is or may be ours",
+		"check that the sidecar-cni agent runs on this node; the kubelet tries again by itself"}
+	unavailable = fault{types.ErrPluginNotAvailable, "not_available",
+		"STATUS: in this state no meshed pod can start here, and waiting does not help",
+		"mend what is named; pods that are not ours start all the same"}
+	badPod = fault{100, "bad_annotations",
+		"the pod is ours and asks for something impossible",
+		"correct the pod's annotations or variables and create it anew"}
+	kernelRefused = fault{101, "kernel_refused",
+		"the kernel or the host's iptables did not take the rules",
+		"load the module or install the program that is named, or choose another backend"}
+	denied = fault{102, "denied",
+		"the API server refuses the plugin's credential, or the question itself",
+		"see what the message names: the credential, its rights, or the server of the kubeconfig"}
+	podGone = fault{103, "pod_gone",
+		"there is no such pod any more, or another under its name",
+		"none if it was deleted or created anew; else delete it"}
+	rulesDiffer = fault{104, "rules_differ",
+		"CHECK: the pod's rules are not those that ADD programmed",
+		"create the pod anew; find out who changed its rules"}
+	badState = fault{105, "no_state",
+		"the record of what was programmed cannot be written or read",
+		"make stateDir a directory that root can write, best on a tmpfs"}
+	brokenResult = fault{types.ErrDecodingFailure, "bad_result",
+		"prevResult is no result",
+		"look at the plugin that comes before in the chain"}
+	ownFault = fault{types.ErrInternal, "internal",
+		"a fault in the plugin",
+		"report it, together with what the runtime's log shows of the plugin's standard error"}
+)
+
+// errPanic is a fault of ours wherever it happens.
+var errPanic = errors.New("panic")
+
+// faults lists them for the reference page.
+var faults = []fault{
+	brokenResult, badConf, badNetns, tryLater, unavailable, badPod, kernelRefused, denied, podGone, rulesDiffer, badState, ownFault,
+}
+
+// failure is an error of a kind.
+type failure struct {
+	fault
+	cause error
+}
+
+func (f *failure) Error() string { return f.cause.Error() }
+
+func (f *failure) Unwrap() error { return f.cause }
+
+// fail gives an error its kind.
+func (f fault) fail(format string, args ...any) error {
+	return &failure{f, fmt.Errorf(format, args...)}
+}
+
+// classify gives an error its kind, by what it is.
+func classify(err error) *failure {
+	var known *failure
+	var mistakes redirect.Mistakes
+	var search *podsource.Error
+	switch {
+	case errors.Is(err, errPanic):
+		return &failure{ownFault, err}
+	case errors.As(err, &known):
+		return known
+	case errors.As(err, &mistakes):
+		return &failure{badPod, err}
+	case errors.As(err, &search):
+		return &failure{searched(search), err}
+	}
+	return &failure{ownFault, err}
+}
+
+// searched is the kind of a search for the pod that found none. Its text comes with a remedy.
+func searched(err *podsource.Error) fault {
+	f := tryLater
+	switch err.Class {
+	case podsource.Gone:
+		f = podGone
+	case podsource.Denied, podsource.Rejected:
+		f = denied
+	case podsource.BadConfig, podsource.Unreachable:
+	}
+	f.remedy = ""
+	return f
+}
+
+// enough is how much of an error the kubelet's events have room for, beside what runtime and kubelet add.
+const enough = 800
+
+// text is what the runtime is told, and `kubectl describe pod` shows: the cause and what to do.
+func (f *failure) text() string {
+	remedy := f.remedy
+	if remedy != "" {
+		remedy = "; remedy: " + remedy
+	}
+	line := strings.ReplaceAll(f.cause.Error(), "\n", "; ") // errors.Join puts each on a line
+	return clip(line, enough-len(remedy)) + remedy
+}
+
+// clip takes out of the middle what is too much: a text begins with what was done and ends with what to do.
+func clip(s string, most int) string {
+	const gap = " ... "
+	if len(s) <= most {
+		return s
+	}
+	half := (most - len(gap)) / 2
+	return strings.ToValidUTF8(s[:half], "") + gap + strings.ToValidUTF8(s[len(s)-half:], "")
+}
+
+// result is the failure in the form that CNI wants.
+func (f *failure) result() *types.Error { return types.NewError(f.code, f.text(), "") }

@@ -1,0 +1,104 @@
+package podsource
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+)
+
+const (
+	userAgent = "sidecar-cni"
+	// agentURL is where the protocol's paths begin. Its host means nothing: the socket does.
+	agentURL = "http://agent/v1/"
+	// maxAnswer is far above the largest pod that the API server would store.
+	maxAnswer = 4 << 20
+)
+
+// A refusal is the body of every answer of the agent that is not a pod.
+type refusal struct {
+	Reason  string `json:"reason"`
+	UID     string `json:"uid"`
+	Message string `json:"message"`
+}
+
+// The reasons of a 404 that is about the pod. Others are about the path: such an agent speaks another protocol.
+const (
+	reasonAbsent = "absent"
+	reasonUID    = "uid"
+)
+
+func (s Sources) askAgent(ctx context.Context, ref Ref) answer {
+	a := s.readAgent(ctx, ref)
+	if a.err != nil {
+		a.err = fmt.Errorf("socket %s: %w", s.AgentSocket, a.err)
+	}
+	return a
+}
+
+// readAgent writes one request and reads one answer. A connection is all that it takes: net/http's Transport would
+// add two goroutines and a pool for each.
+func (s Sources) readAgent(ctx context.Context, ref Ref) answer {
+	path := "pods/" + url.PathEscape(ref.Namespace) + "/" + url.PathEscape(ref.Name) + "?uid=" + url.QueryEscape(ref.UID)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, agentURL+path, http.NoBody)
+	if err != nil {
+		return silence(ctx, err)
+	}
+	req.Close = true
+	req.Header.Set("User-Agent", userAgent)
+
+	conn, err := s.dialAgent(ctx)
+	if err != nil {
+		return silence(ctx, err)
+	}
+	defer conn.Close()
+	if err := req.Write(conn); err != nil {
+		return silence(ctx, err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, maxAnswer)), req)
+	if err != nil {
+		return silence(ctx, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return silence(ctx, err)
+	}
+	return readAnswer(resp.StatusCode, body, ref)
+}
+
+// dialAgent returns a connection that the end of ctx closes, whatever waits for it.
+func (s Sources) dialAgent(ctx context.Context) (net.Conn, error) {
+	conn, err := s.dial(ctx, "unix", s.AgentSocket)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { conn.Close() })
+	return conn, nil
+}
+
+func readAnswer(status int, body []byte, ref Ref) answer {
+	if status == http.StatusOK {
+		pod, err := decodePod(body)
+		if err != nil {
+			return answer{verdict: away, err: fmt.Errorf("%w: %s", errNonsense, brief(err.Error()))}
+		}
+		return ref.match(pod)
+	}
+	var why refusal
+	err := json.Unmarshal(body, &why)
+	switch {
+	case status == http.StatusServiceUnavailable:
+		return answer{verdict: undecided, err: fmt.Errorf("it cannot tell now: %s", brief(why.Message))}
+	case status == http.StatusNotFound && err == nil && why.Reason == reasonAbsent:
+		return answer{verdict: absent, err: errAbsent}
+	case status == http.StatusNotFound && err == nil && why.Reason == reasonUID && ref.UID != "":
+		return answer{verdict: absent, err: ref.otherUID(why.UID)}
+	default:
+		return answer{verdict: away, err: fmt.Errorf("%w: status %d", errNonsense, status)}
+	}
+}

@@ -1,0 +1,104 @@
+package podsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Ref names the pod that the runtime talks about.
+type Ref struct {
+	Namespace, Name string
+	UID             string // empty if the runtime does not tell: then it is not compared
+}
+
+// validate keeps out names that would lead a URL's path elsewhere.
+func (r Ref) validate() error {
+	for _, name := range []string{r.Namespace, r.Name} {
+		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/%") {
+			return fmt.Errorf("namespace %q, name %q: these name no pod", brief(r.Namespace), brief(r.Name))
+		}
+	}
+	return nil
+}
+
+// An answer is what one try at a source brought: the pod, or a verdict and its cause.
+type answer struct {
+	pod     *corev1.Pod
+	verdict verdict
+	err     error
+	remedy  string
+	after   time.Duration // the source wants to be left alone for so long
+}
+
+// A verdict is what a source made of the question for a pod, if not the pod.
+type verdict int
+
+const (
+	away          verdict = iota // nothing sensible was heard
+	undecided                    // it is there, and cannot tell now
+	absent                       // no such pod, or another of its name
+	unauthorized                 // the credential is not known
+	forbidden                    // the credential is known, and not good enough
+	rejected                     // it is no question there
+	misconfigured                // there is nothing to ask with
+)
+
+// match tells the pod that was meant from others of its name, and from nonsense. A pod without containers is nonsense: it
+// must not pass for one that has no proxy.
+func (r Ref) match(pod *corev1.Pod) answer {
+	switch {
+	case pod.Namespace != r.Namespace, pod.Name != r.Name, pod.UID == "", len(pod.Spec.Containers) == 0:
+		return answer{verdict: away, err: errNonsense}
+	case r.UID != "" && string(pod.UID) != r.UID && pod.Annotations[corev1.MirrorPodAnnotationKey] == "":
+		return answer{verdict: absent, err: r.otherUID(string(pod.UID))}
+	default:
+		return answer{pod: pod}
+	}
+}
+
+func (r Ref) otherUID(uid string) error {
+	return fmt.Errorf("the pod of that name has uid %q, this sandbox is for uid %q", brief(uid), r.UID)
+}
+
+// silence is the answer of a source that gave none.
+func silence(ctx context.Context, err error) answer {
+	if ctx.Err() != nil {
+		return answer{verdict: away, err: errSilent}
+	}
+	return answer{verdict: away, err: plain(err)}
+}
+
+// plain drops what net, net/http and client-go put around a cause: our error says it already.
+func plain(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errBroken
+	}
+	if request, ok := errors.AsType[*url.Error](err); ok {
+		err = request.Err
+	}
+	if operation, ok := errors.AsType[*net.OpError](err); ok {
+		err = operation.Err
+	}
+	if text := err.Error(); text != brief(text) {
+		return errors.New(brief(text))
+	}
+	return err
+}
+
+// brief makes other people's words fit into an error: one line, and not a long one.
+func brief(words string) string {
+	const enough = 200
+	words = strings.Join(strings.Fields(words), " ")
+	if len(words) > enough {
+		words = strings.ToValidUTF8(words[:enough], "") + "…"
+	}
+	return words
+}

@@ -1,0 +1,76 @@
+package podsource
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Class says why a pod was not found, for those who count and for those who act on it.
+type Class string
+
+// The classes.
+const (
+	Gone        Class = "gone"        // there is no such pod, or another one under its name: the sandbox is stale
+	Denied      Class = "denied"      // the API server refuses the plugin's credential
+	Rejected    Class = "rejected"    // the API server, or what answers in its place, refuses the request itself
+	BadConfig   Class = "bad_config"  // there is no kubeconfig that can be used
+	Unreachable Class = "unreachable" // no source could tell in time
+)
+
+var classes = map[verdict]Class{
+	away:          Unreachable,
+	undecided:     Unreachable,
+	absent:        Gone,
+	unauthorized:  Denied,
+	forbidden:     Denied,
+	rejected:      Rejected,
+	misconfigured: BadConfig,
+}
+
+var classWords = map[Class]string{
+	Gone:        "the pod is gone",
+	Denied:      "access denied",
+	Rejected:    "request rejected",
+	BadConfig:   "no usable kubeconfig",
+	Unreachable: "no source could tell",
+}
+
+// Error is a pod that was not found. Its text is for whoever reads `kubectl describe pod` at night.
+type Error struct {
+	Class      Class
+	Pod        Ref
+	Took       time.Duration
+	Agent, API error // what each source said last
+	Remedy     string
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("read pod %s/%s (%v): %s: agent: %v; API server: %v; remedy: %s", brief(e.Pod.Namespace),
+		brief(e.Pod.Name), e.Took.Round(time.Millisecond), classWords[e.Class], e.Agent, e.API, e.Remedy)
+}
+
+// Unwrap returns what the sources said.
+func (e *Error) Unwrap() []error { return []error{e.Agent, e.API} }
+
+var (
+	errNotAsked = errors.New("not asked")
+	errSilent   = errors.New("no answer in time")
+	errBroken   = errors.New("the connection broke off before the answer was whole")
+	errAbsent   = errors.New("there is no such pod")
+	errNonsense = errors.New("what it answers is not the pod that was asked for")
+)
+
+// What to do, in an administrator's words.
+const (
+	badRefRemedy     = "check K8S_POD_NAMESPACE and K8S_POD_NAME in what the runtime passes as CNI_ARGS"
+	goneRemedy       = "none is needed if it was deleted or created anew: the kubelet clears this sandbox away; else delete the pod"
+	credentialRemedy = "check that the sidecar-cni agent runs on this node: it writes kubeconfig and token, and renews them"
+	rightRemedy      = "allow %s to get pods: the chart has a ClusterRole for it"
+	serverRemedy     = "check that %s, in kubeconfig %s, is the Kubernetes API server"
+	overloadRemedy   = "wait for the API server, the kubelet tries again; or check that the sidecar-cni agent runs on this node"
+	reachRemedy      = "check that the sidecar-cni agent runs on this node, or that the node reaches %s; the kubelet tries again"
+	caRemedy         = "check that %s is of the API server's CA; the sidecar-cni agent writes it"
+	serverNameRemedy = "check server and tls-server-name in kubeconfig %s"
+	clockRemedy      = "check the node's clock, and until when the API server's certificate is valid"
+)

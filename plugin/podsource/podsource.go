@@ -1,0 +1,187 @@
+// Package podsource learns the facts of a pod for the plugin: from the node agent, which has them in its cache, else
+// from the API server.
+//
+//	sources := podsource.Sources{AgentSocket: conf.AgentSocket, Kubeconfig: conf.Kubeconfig}
+//	found, err := sources.Find(ctx, podsource.Ref{Namespace: "shop", Name: "web-0", UID: uid})
+//
+// It asks in rounds, with a growing, jittered pause between them. In each round the agent comes first, since it may
+// have come back; unless it hands out the pod, the API server is asked too.
+//
+//	a round brought                        what becomes of it
+//	the pod                                found
+//	no such pod, or another of that name   again for 2.5 s, since a replica may lag behind; then Gone
+//	403, or a request that makes no sense  Denied or Rejected, at once
+//	401, or no usable kubeconfig           Denied or BadConfig, at once if the agent answers. While it is away it may
+//	                                       be under upgrade, and token and kubeconfig with it: until the deadline
+//	anything else                          again until the deadline; then Unreachable
+//
+// An agent that says there is no such pod outweighs an API server that does not tell; an API server that has the pod
+// outweighs the agent.
+//
+// Be aware:
+//   - ctx must have a deadline: without one, Find may ask forever.
+//   - A proxy named in the environment is not used: it is the container runtime's.
+//   - Kubeconfig, token and certificates are read anew at every try: who renews them needs to tell nobody.
+//   - The mirror pod of a static pod has another uid than the runtime was told. It counts as found.
+//
+// The agent's protocol is written down in docs/agent-protocol.md.
+package podsource
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
+)
+
+const (
+	patience     = 2500 * time.Millisecond // with "no such pod", from the first time that it was heard
+	firstPause   = 50 * time.Millisecond   // between two rounds; doubled each time
+	longestPause = time.Second
+	agentBound   = time.Second // of one try, unless a third of the time that is left is less
+	apiBound     = 3 * time.Second
+)
+
+// Sources are where the plugin asks.
+type Sources struct {
+	AgentSocket string // path
+	Kubeconfig  string // path
+	Dial        Dial   // reaches both; nil is the network
+}
+
+// Dial is what net.Dialer's DialContext does.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+func (s Sources) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if s.Dial != nil {
+		return s.Dial(ctx, network, address)
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, address)
+}
+
+// Found is a pod that a source knew.
+type Found struct {
+	Pod  redirect.Pod
+	UID  string
+	From string // FromAgent or FromAPI
+}
+
+// The names of the sources.
+const (
+	FromAgent = "agent"
+	FromAPI   = "api"
+)
+
+// Find asks until a source hands out the pod, no further try could help, or ctx ends. Its error is an *Error.
+func (s Sources) Find(ctx context.Context, ref Ref) (Found, error) {
+	if err := ref.validate(); err != nil {
+		return Found{}, &Error{Class: Rejected, Pod: ref, Agent: errNotAsked, API: err, Remedy: badRefRemedy}
+	}
+	search := search{Sources: s, ref: ref, began: time.Now()}
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		round := time.Now()
+		if found, ok := search.round(ctx); ok {
+			return found, nil
+		}
+		if search.settled(round) || !wait(ctx, pause/2+rand.N(pause/2)) {
+			return Found{}, search.failure()
+		}
+	}
+}
+
+// A search is one call of Find: which pod it is for, and what each source said last.
+type search struct {
+	Sources
+	ref        Ref
+	began      time.Time
+	agent, api answer
+	apiAfter   time.Time // the API server wants to be left alone until then
+	gone       time.Time // when it was first heard that there is no such pod
+}
+
+func (s *search) round(ctx context.Context) (Found, bool) {
+	s.agent = ask(ctx, s.askAgent, agentBound, s.agent)
+	if pod := s.agent.pod; pod != nil {
+		return Found{Pod: kubepod.From(pod), UID: string(pod.UID), From: FromAgent}, true
+	}
+	if time.Now().Before(s.apiAfter) {
+		return Found{}, false
+	}
+	s.api = ask(ctx, s.askAPI, apiBound, s.api)
+	if pod := s.api.pod; pod != nil {
+		return Found{Pod: kubepod.From(pod), UID: string(pod.UID), From: FromAPI}, true
+	}
+	s.apiAfter = time.Now().Add(s.api.after)
+	return Found{}, false
+}
+
+// ask makes one try, bounded so that the other source and further tries have their turn. That a source was silent when
+// it had to hurry tells less than what it said last.
+func ask(ctx context.Context, source func(context.Context) answer, bound time.Duration, last answer) answer {
+	hurry := false
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline)/3 < bound {
+		bound, hurry = time.Until(deadline)/3, true
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	a := source(ctx)
+	if hurry && errors.Is(a.err, errSilent) && last.err != nil {
+		return last
+	}
+	return a
+}
+
+func (s *search) askAgent(ctx context.Context) answer { return s.Sources.askAgent(ctx, s.ref) }
+
+func (s *search) askAPI(ctx context.Context) answer { return s.Sources.askAPI(ctx, s.ref) }
+
+// settled reports whether another round, after one that began then, would bring nothing new.
+func (s *search) settled(round time.Time) bool {
+	switch s.verdict() {
+	case absent:
+		if s.gone.IsZero() {
+			s.gone = round
+		}
+		return round.Sub(s.gone) >= patience
+	case forbidden, rejected:
+		return true
+	case unauthorized, misconfigured:
+		return s.agent.verdict != away
+	default:
+		return false
+	}
+}
+
+func (s *search) verdict() verdict {
+	if s.agent.verdict == absent {
+		return absent
+	}
+	return s.api.verdict
+}
+
+func (s *search) failure() *Error {
+	class, remedy := classes[s.verdict()], s.api.remedy
+	if class == Gone {
+		remedy = goneRemedy
+	}
+	return &Error{Class: class, Pod: s.ref, Took: time.Since(s.began), Agent: s.agent.err, API: s.api.err, Remedy: remedy}
+}
+
+// wait reports whether it waited: a pause that would outlast ctx is not begun.
+func wait(ctx context.Context, pause time.Duration) bool {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause {
+		return false
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,88 @@
+package podsource
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/randfill"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
+)
+
+// Whatever kubepod reads of a pod must survive: a field that it begins to read and wirePod lacks fails here.
+func TestDecodedPodHasTheFactsOfTheWholePod(t *testing.T) {
+	t.Parallel()
+	filler := randfill.NewWithSeed(1).NilChance(0.2).NumElements(1, 4).MaxDepth(8).Funcs(
+		func(p *corev1.ContainerRestartPolicy, c randfill.Continue) {
+			if *p = corev1.ContainerRestartPolicyNever; c.Bool() {
+				*p = corev1.ContainerRestartPolicyAlways
+			}
+		})
+	for range 100 {
+		var pod corev1.Pod
+		filler.Fill(&pod.Labels)
+		filler.Fill(&pod.Annotations)
+		filler.Fill(&pod.Spec.SecurityContext)
+		for _, containers := range []*[]corev1.Container{&pod.Spec.InitContainers, &pod.Spec.Containers} {
+			filler.Fill(containers)
+		}
+		data, err := json.Marshal(&pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var whole corev1.Pod
+		if err := json.Unmarshal(data, &whole); err != nil {
+			t.Fatal(err)
+		}
+		got, err := decodePod(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(kubepod.From(&whole), kubepod.From(got)); diff != "" {
+			t.Fatalf("facts (-whole +decoded):\n%s\nof %s", diff, data)
+		}
+	}
+}
+
+func FuzzAgentAnswer(f *testing.F) {
+	right, err := json.Marshal(meshed("5d1c"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, body := range []string{
+		string(right), string(right[:len(right)/2]), strings.Replace(string(right), "5d1c", "a1da", 1), `{}`, `null`, `[]`, ``,
+		`{"reason":"absent"}`, `{"reason":"uid","uid":"a1da"}`, `{"reason":"uid","uid":7}`, "\x00\xff", `{"metadata":{"name":{}}}`,
+		`{"metadata":null,"spec":{"containers":[null]}}`, strings.Repeat("[", 20000),
+	} {
+		for _, status := range []string{"200 OK", "404 Not Found", "503 Service Unavailable", "500 Oops", "100 Continue", "204 No Content"} {
+			f.Add([]byte("HTTP/1.1 " + status + "\r\nConnection: close\r\n\r\n" + body))
+		}
+	}
+	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n"))
+	f.Add([]byte("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffff\r\n{"))
+	f.Add([]byte("SSH-2.0-OpenSSH_9.9\r\n"))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		ours, theirs := connection(nil)
+		_, _ = theirs.Write(raw)
+		theirs.Close()
+		dial := func(context.Context, string, string) (net.Conn, error) { return ours, nil }
+		a := Sources{AgentSocket: agentAddress, Dial: dial}.askAgent(t.Context(), web)
+		switch {
+		case a.pod == nil && a.err == nil:
+			t.Error("neither a pod nor an error")
+		case a.pod == nil && a.verdict != away && a.verdict != undecided && a.verdict != absent:
+			t.Errorf("verdict %d is none of the agent's", a.verdict)
+		case a.pod == nil:
+			checkWords(t, a.err, "socket "+agentAddress+": ")
+		case a.pod.Namespace != web.Namespace || a.pod.Name != web.Name || len(a.pod.Spec.Containers) == 0:
+			t.Errorf("took %v for the pod", a.pod)
+		case string(a.pod.UID) != web.UID && a.pod.Annotations[corev1.MirrorPodAnnotationKey] == "":
+			t.Errorf("took uid %q for the pod's", a.pod.UID)
+		}
+	})
+}

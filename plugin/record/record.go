@@ -1,0 +1,199 @@
+// Package record keeps what ADD has done, one file an attachment, until DEL or the end of the pod: CHECK and the node
+// agent verify a pod's rules against the policy that was programmed, not against what its annotations say today.
+//
+//	dir := record.Dir("/run/sidecar-cni/state")
+//	err := dir.Write(record.Record{Attachment: record.Attachment{Container: id, Interface: "eth0"}, Policy: policy})
+//	all, err := dir.List()
+//
+// Be aware: the directory is meant to be on a tmpfs, since namespaces do not outlive a boot either. So nothing is synced.
+// A record tells what a kernel was told; whether it still is so, only the kernel knows.
+package record
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+)
+
+// Record is what is known about a redirected pod.
+type Record struct {
+	Attachment
+	Network  string          `json:"network"`
+	Netns    Netns           `json:"netns"`
+	Pod      Pod             `json:"pod"`
+	Backend  string          `json:"backend"`
+	Revision string          `json:"revision"` // of the ruleset, see Revision
+	Policy   redirect.Policy `json:"policy"`
+}
+
+// Attachment is what CNI calls a container's interface in a network: the key of a record.
+type Attachment struct {
+	Container string `json:"container"`
+	Interface string `json:"interface"`
+}
+
+// Netns is a network namespace: where it was, and which one it was. A path may come to lead to another.
+type Netns struct {
+	Path   string `json:"path"`
+	Device uint64 `json:"device"`
+	Inode  uint64 `json:"inode"`
+}
+
+// Pod says whose namespace it is.
+type Pod struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+}
+
+// Dir is the directory of the records.
+type Dir string
+
+const (
+	suffix = ".json"
+	// separator stands in no container's id and in no interface's name.
+	separator = ":"
+	// unfinished begins the name of a file that is being written, or was when its writer was killed.
+	unfinished = "."
+)
+
+// file returns the name of an attachment's file. What would lead out of the directory names nothing.
+func (a Attachment) file() (string, error) {
+	if a.Container == "" || a.Interface == "" || strings.HasPrefix(a.Container, unfinished) ||
+		strings.ContainsAny(a.Container+a.Interface, "/\x00"+separator) {
+		return "", fmt.Errorf("name record: container %q, interface %q: want an id and a name", a.Container, a.Interface)
+	}
+	return a.Container + separator + a.Interface + suffix, nil
+}
+
+// Write puts a record in place of an earlier one of the attachment. Readers see either, nothing in between.
+func (d Dir) Write(r Record) error {
+	name, err := r.file()
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("write record: %w", err)
+	}
+	temp, err := d.create(name)
+	if err != nil {
+		return fmt.Errorf("write record: %w", err)
+	}
+	_, err = temp.Write(data)
+	if err = errors.Join(err, temp.Close()); err == nil {
+		err = os.Rename(temp.Name(), d.path(name))
+	}
+	if err != nil {
+		os.Remove(temp.Name())
+		return fmt.Errorf("write record: %w", err)
+	}
+	return nil
+}
+
+// create makes a file that only root can read, and the directory if need be.
+func (d Dir) create(name string) (*os.File, error) {
+	pattern := unfinished + name + separator + "*"
+	temp, err := os.CreateTemp(string(d), pattern)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return temp, err
+	}
+	if err := os.MkdirAll(string(d), 0o700); err != nil {
+		return nil, err
+	}
+	return os.CreateTemp(string(d), pattern)
+}
+
+func (d Dir) path(name string) string { return filepath.Join(string(d), name) }
+
+// Read returns the record of an attachment. Without one the error is fs.ErrNotExist.
+func (d Dir) Read(a Attachment) (Record, error) {
+	name, err := a.file()
+	if err != nil {
+		return Record{}, err
+	}
+	r, err := d.read(name)
+	if err == nil && r.Attachment != a {
+		err = fmt.Errorf("read record %s: it is about container %q, interface %q", d.path(name), r.Container, r.Interface)
+	}
+	return r, err
+}
+
+func (d Dir) read(name string) (Record, error) {
+	data, err := os.ReadFile(d.path(name))
+	if err != nil {
+		return Record{}, fmt.Errorf("read record: %w", err)
+	}
+	var r Record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return Record{}, fmt.Errorf("read record %s: %w", d.path(name), err)
+	}
+	return r, nil
+}
+
+// List returns the records in the order of their containers' ids. One that cannot be read is an error, beside the others.
+func (d Dir) List() ([]Record, error) {
+	names, err := d.names()
+	if err != nil {
+		return nil, err
+	}
+	var all []Record
+	var errs []error
+	for _, name := range names {
+		if strings.HasPrefix(name, unfinished) || !strings.HasSuffix(name, suffix) {
+			continue
+		}
+		r, err := d.read(name)
+		switch {
+		case err == nil:
+			all = append(all, r)
+		case !errors.Is(err, fs.ErrNotExist): // deleted meanwhile
+			errs = append(errs, err)
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+// Delete removes the record of an attachment and reports whether there was one. What a killed writer left goes as well.
+func (d Dir) Delete(a Attachment) (bool, error) {
+	name, err := a.file()
+	if err != nil {
+		return false, err
+	}
+	names, err := d.names()
+	if err != nil {
+		return false, err
+	}
+	var errs []error
+	there := false
+	for _, one := range names {
+		if one != name && !strings.HasPrefix(one, unfinished+name+separator) {
+			continue
+		}
+		err := os.Remove(d.path(one))
+		there = there || one == name && err == nil
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("delete record: %w", err))
+		}
+	}
+	return there, errors.Join(errs...)
+}
+
+// names lists the files; a directory that nobody has made yet has none.
+func (d Dir) names() ([]string, error) {
+	entries, err := os.ReadDir(string(d))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list records: %w", err)
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, nil
+}

@@ -1,0 +1,212 @@
+// Package apiserver is an API server for tests. It hands out pods, wants a token, and fails in every way that is asked
+// for, in the wire format of the real one: TLS, Status objects, JSON and protobuf.
+//
+//	api := apiserver.Start(t)
+//	api.Put(pod)
+//	run(plugin, "kubeconfig", api.Kubeconfig())
+//
+// Beside the kubeconfig lie the files that it names, TokenFile and CAFile, for tests to spoil.
+package apiserver
+
+import (
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// Server is an API server.
+type Server struct {
+	folder    string
+	authority *authority
+
+	mu       sync.Mutex
+	pods     map[string]*corev1.Pod
+	token    string
+	fault    Fault
+	requests int
+}
+
+// A Fault stands before the server's own answers.
+type Fault func(next http.Handler) http.Handler
+
+// Account is who the server's first token is for.
+const Account = "system:serviceaccount:kube-system:sidecar-cni-plugin"
+
+// Start serves on a port of the loopback interface.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Serve(t, l)
+}
+
+// Serve serves on l, until the test ends.
+func Serve(t testing.TB, l net.Listener) *Server {
+	t.Helper()
+	authority := newAuthority(t)
+	s := &Server{
+		folder: t.TempDir(), authority: authority,
+		pods: map[string]*corev1.Pod{}, token: Token(Account, time.Now().Add(time.Hour)),
+	}
+	write(t, s.CAFile(), authority.pem)
+	write(t, s.Kubeconfig(), []byte(fmt.Sprintf(kubeconfig, l.Addr(), serverName)))
+	s.RenewTokenFile(t)
+
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/namespaces/{namespace}/pods/{name}", s.pod)
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "404 page not found", http.StatusNotFound) })
+	server := &http.Server{
+		Handler:   s.broken(s.authenticated(mux)),
+		TLSConfig: authority.config(t),
+		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo),
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.ServeTLS(l, "", "") // it ends by Close
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-done
+	})
+	return s
+}
+
+const serverName = "kubernetes.default.svc"
+
+const kubeconfig = `apiVersion: v1
+kind: Config
+current-context: node
+contexts:
+- name: node
+  context: {cluster: here, user: plugin}
+clusters:
+- name: here
+  cluster:
+    server: https://%v
+    tls-server-name: %s
+    certificate-authority: ca.crt
+users:
+- name: plugin
+  user:
+    tokenFile: token
+`
+
+// Kubeconfig returns the path of a kubeconfig for this server.
+func (s *Server) Kubeconfig() string { return filepath.Join(s.folder, "kubeconfig") }
+
+// TokenFile returns the path of the token that the kubeconfig names.
+func (s *Server) TokenFile() string { return filepath.Join(s.folder, "token") }
+
+// CAFile returns the path of the CA that the kubeconfig names.
+func (s *Server) CAFile() string { return filepath.Join(s.folder, "ca.crt") }
+
+func write(t testing.TB, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ClientCertificate writes a certificate that the server accepts instead of a token, beside the kubeconfig.
+func (s *Server) ClientCertificate(t testing.TB) (certFile, keyFile string) {
+	t.Helper()
+	certFile, keyFile = filepath.Join(s.folder, "client.crt"), filepath.Join(s.folder, "client.key")
+	cert, key := s.authority.issue(t, "sidecar-cni-plugin", x509.ExtKeyUsageClientAuth)
+	write(t, certFile, cert)
+	write(t, keyFile, key)
+	return certFile, keyFile
+}
+
+// Put makes pods known, in place of others of their names.
+func (s *Server) Put(pods ...*corev1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, pod := range pods {
+		s.pods[pod.Namespace+"/"+pod.Name] = pod
+	}
+}
+
+// Rotate makes the server accept that token only; TokenFile keeps the old one.
+func (s *Server) Rotate(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token = token
+}
+
+// RenewTokenFile writes the token that the server accepts.
+func (s *Server) RenewTokenFile(t testing.TB) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	write(t, s.TokenFile(), []byte(s.token+"\n"))
+}
+
+// Distrust puts the CA of somebody else into CAFile.
+func (s *Server) Distrust(t testing.TB) {
+	t.Helper()
+	write(t, s.CAFile(), newAuthority(t).pem)
+}
+
+// Break puts a fault before all answers. Nil mends it.
+func (s *Server) Break(fault Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = fault
+}
+
+// Requests returns how many there were.
+func (s *Server) Requests() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests
+}
+
+func (s *Server) broken(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.requests++
+		handler := next
+		if s.fault != nil {
+			handler = s.fault(next)
+		}
+		s.mu.Unlock()
+		handler.ServeHTTP(w, r)
+	})
+}
+
+func (s *Server) authenticated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		known := r.Header.Get("Authorization") == "Bearer "+s.token || len(r.TLS.VerifiedChains) > 0
+		s.mu.Unlock()
+		if !known {
+			sendError(w, r, apierrors.NewUnauthorized("Unauthorized"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (s *Server) pod(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	pod, ok := s.pods[r.PathValue("namespace")+"/"+r.PathValue("name")]
+	s.mu.Unlock()
+	if !ok {
+		sendError(w, r, apierrors.NewNotFound(corev1.Resource("pods"), r.PathValue("name")))
+		return
+	}
+	send(w, r, http.StatusOK, pod)
+}

@@ -1,0 +1,66 @@
+package chain
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sidecar-cni/sidecar-cni/test/netns"
+)
+
+// built makes the programs once for all tests.
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "cni")
+	if err != nil {
+		return "", err
+	}
+	version, err := run(dir, "go", "list", "-C", root(), "-m", "-f", "{{.Version}}", "github.com/containernetworking/plugins")
+	if err != nil {
+		return dir, err
+	}
+	const plugins = "github.com/containernetworking/plugins/plugins/"
+	_, err1 := run(dir, "go", "install", plugins+"main/bridge@"+version, plugins+"ipam/host-local@"+version)
+	_, err2 := run(dir, "go", "build", "-C", root(), "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, "sidecar-cni"), "./plugin")
+	return dir, errors.Join(err1, err2)
+})
+
+func root() string {
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		panic(err) // only without a working directory
+	}
+	return dir
+}
+
+func run(dir, name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOBIN="+dir)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("run %s: %w\n%s", cmd, err, out)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+func TestMain(m *testing.M) {
+	m.Run()
+	if dir, err := built(); err == nil || dir != "" {
+		os.RemoveAll(dir)
+	}
+}
+
+// programs returns the directory of the plugins' binaries.
+func programs(t testing.TB) string {
+	t.Helper()
+	netns.RequireRoot(t)
+	dir, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
