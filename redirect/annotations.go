@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -12,6 +13,7 @@ const (
 	keyStatus       = "sidecar.istio.io/status"
 	keyInject       = "sidecar.istio.io/inject"
 	keyMode         = "sidecar.istio.io/interceptionMode"
+	keyStatusPort   = "status.sidecar.istio.io/port"
 	envDisableEnvoy = "DISABLE_ENVOY"
 	keyBypass       = "sidecar-cni.io/initContainers"
 	keyExcludeUIDs  = "sidecar-cni.io/excludeOutboundUIDs"
@@ -21,6 +23,7 @@ const (
 	wantBool      = `"true" or "false"`
 	wantPort      = "a port from 0 to 65535"
 	wantID        = "a number from 0 to 4294967294; names are not known outside of the container"
+	wantIDRange   = "a number from 0 to 4294967294, or a range of them such as 2000-2999"
 	wantCIDR      = "a CIDR such as 10.0.0.0/8 or 2001:db8::/32"
 	wantInterface = "an interface's name of at most 15 letters, digits and . _ - @ ~, with a + at its end for every name that begins so"
 	wantMode      = "REDIRECT, TPROXY or NONE"
@@ -41,12 +44,12 @@ type setting struct {
 var settings = []setting{
 	{
 		key: keyMode, initial: string(ModeRedirect), form: "`REDIRECT`, `TPROXY` or `NONE`",
-		about: "How inbound traffic reaches the proxy: its destination rewritten, handed over as it is with the client's address, or not at all, which leaves the whole pod alone.",
+		about: "How inbound traffic reaches the proxy: `REDIRECT` rewrites its destination, `TPROXY` hands it over with the client's address as it is, `NONE` leaves the whole pod alone, outbound too.",
 		read:  readMode,
 	},
 	{
 		key: "traffic.sidecar.istio.io/includeOutboundIPRanges", initial: "*", form: "`*`, or a list of CIDRs; empty captures none",
-		about: "The destinations whose traffic is captured. A CIDR on loopback has the pod's calls to itself captured too.",
+		about: "The destinations whose traffic is captured. One that begins in loopback, such as 127.0.0.0/8, has the pod's calls to itself captured too.",
 		read: func(r *reader, v string, p *Policy) {
 			if p.Outbound.All = isAll(v); !p.Outbound.All {
 				p.Outbound.CIDRs, p.Outbound.Loopback = r.cidrs(v)
@@ -75,7 +78,7 @@ var settings = []setting{
 		},
 	},
 	{
-		key: "status.sidecar.istio.io/port", initial: "15020", form: "a port; 0 for none",
+		key: keyStatusPort, initial: "15020", form: "a port; 0 for none",
 		about: "The proxy's status port: left alone inbound. 15020 is left alone even where another one is named.",
 		read: func(r *reader, v string, p *Policy) {
 			if port := r.port(v); port != 0 {
@@ -195,6 +198,9 @@ func (c Config) value(pod map[string]string, key string) string {
 	if v, ok := c.Values[key]; ok {
 		return v
 	}
+	if key == keyStatusPort {
+		return strconv.Itoa(int(c.Status))
+	}
 	return s.initial
 }
 
@@ -213,7 +219,7 @@ func (c Config) basis() Policy {
 func parsePod(pod Pod, cfg Config) (Decision, error) {
 	d := Decision{Policy: cfg.basis()}
 	d.Policy.Proxy = pod.Spec.identity(cfg)
-	proxy, _ := pod.Spec.container(proxyContainer)
+	proxy, _ := pod.Spec.proxy()
 	var mistakes Mistakes
 	for _, s := range settings {
 		facts := pod.Annotations
@@ -255,15 +261,15 @@ func (p Pod) crossCheck(cfg Config, d *Decision) Mistakes {
 	if value, ok := p.inject(); ok {
 		inject.bool(value)
 	}
-	uids := reader{key: keyExcludeUIDs}
-	for _, uid := range d.Policy.Proxy.UIDs {
+	uids, own := reader{key: keyExcludeUIDs}, p.Spec.proxyUsers(d.Policy.Proxy)
+	for _, uid := range own {
 		if d.Policy.Outbound.ExcludeUIDs.Holds(uid) {
-			uids.mistake(p.Annotations[keyExcludeUIDs], fmt.Sprintf("uids without the proxy's own, %d", uid))
+			uids.mistake(cfg.value(p.Annotations, keyExcludeUIDs), fmt.Sprintf("uids without the proxy's own, %d", uid))
 		}
 	}
 	bypass := reader{key: keyBypass}
 	if cfg.value(p.Annotations, keyBypass) == "bypass" {
-		ids := p.Spec.bypass(&bypass, d.Policy.Proxy)
+		ids := p.Spec.bypass(&bypass, own)
 		d.Policy.Outbound.ExcludeUIDs = mergeIDs(append(d.Policy.Outbound.ExcludeUIDs, ids...))
 	}
 	d.Policy.DNS.Everywhere = d.Policy.DNS.Everywhere || cfg.CaptureAllDNS

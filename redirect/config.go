@@ -59,7 +59,8 @@ func (c Config) Validate() error {
 	check(c.Ports.DNS != 0 && c.Ports.DNS != 53, "ports.dns", c.Ports.DNS, "a port from 1 to 65535 that is not 53")
 	check(len(c.Proxy.UIDs) > 0, "proxy.uids", c.Proxy.UIDs, "at least one uid")
 	check(len(c.Proxy.GIDs) > 0, "proxy.gids", c.Proxy.GIDs, "at least one gid")
-	for key, ids := range map[string][]uint32{"proxy.uids": c.Proxy.UIDs, "proxy.gids": c.Proxy.GIDs} {
+	for i, ids := range [][]uint32{c.Proxy.UIDs, c.Proxy.GIDs} {
+		key := []string{"proxy.uids", "proxy.gids"}[i]
 		check(!slices.Contains(ids, 0), key, ids, "no 0: root's traffic would all pass as the proxy's")
 		check(!slices.Contains(ids, noID), key, ids, fmt.Sprintf("ids up to %d", uint32(maxID)))
 	}

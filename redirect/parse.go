@@ -120,12 +120,17 @@ func (r *reader) ports(value string) []uint16 {
 	return sorted(ports)
 }
 
+func parseID(item string) (id uint32, ok bool) {
+	n, err := strconv.ParseUint(strings.TrimSpace(item), 10, 32)
+	return uint32(n), err == nil && n <= maxID
+}
+
 func (r *reader) id(value string) uint32 {
-	id, err := strconv.ParseUint(strings.TrimSpace(value), 10, 32)
-	if err != nil || id > maxID {
+	id, ok := parseID(value)
+	if !ok {
 		r.mistake(value, wantID)
 	}
-	return uint32(id)
+	return id
 }
 
 func (r *reader) ids(value string, most int) []uint32 {
@@ -139,18 +144,20 @@ func (r *reader) ids(value string, most int) []uint32 {
 func (r *reader) idRanges(value string) IDs {
 	var ids IDs
 	for _, item := range r.list(value, maxIDRanges) {
-		first, last, isRange := strings.Cut(item, "-")
-		before := len(r.mistakes)
-		one := IDRange{First: r.id(first)}
-		one.Last = one.First
-		if isRange {
-			one.Last = r.id(last)
+		from, to, isRange := strings.Cut(item, "-")
+		if !isRange {
+			to = from
 		}
-		if len(r.mistakes) == before && one.Last < one.First {
+		first, ok1 := parseID(from)
+		last, ok2 := parseID(to)
+		switch {
+		case !ok1 || !ok2:
+			r.mistake(item, wantIDRange)
+		case last < first:
 			r.mistake(item, "a range from the lower to the higher id")
-			continue
+		default:
+			ids = append(ids, IDRange{first, last})
 		}
-		ids = append(ids, one)
 	}
 	return mergeIDs(ids)
 }

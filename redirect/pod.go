@@ -150,7 +150,7 @@ func (s *Spec) skip(cfg Config) Skip {
 	if _, ok := s.container(istioInit); ok {
 		return HasIstioInit
 	}
-	proxy, ok := s.container(proxyContainer)
+	proxy, ok := s.proxy()
 	if disabled, err := parseBool(cfg.value(proxy.Env, envDisableEnvoy)); ok && err == nil && disabled {
 		return ProxyDisabled
 	}
@@ -163,6 +163,15 @@ func (s *Spec) skip(cfg Config) Skip {
 	return ""
 }
 
+// proxy returns the container of the proxy: an ordinary one, or a native sidecar.
+func (s *Spec) proxy() (Container, bool) {
+	c, ok := s.container(proxyContainer)
+	if !ok || c.Init && !c.Stays {
+		return Container{}, false
+	}
+	return c, true
+}
+
 func (s *Spec) container(name string) (Container, bool) {
 	i := slices.IndexFunc(s.Containers, func(c Container) bool { return c.Name == name })
 	if i < 0 {
@@ -171,11 +180,12 @@ func (s *Spec) container(name string) (Container, bool) {
 	return s.Containers[i], true
 }
 
-// injectionDisabled reads the label, else the annotation. A malformed value disables nothing: it is a mistake.
+// injectionDisabled reads the label, else the annotation. A malformed value disables nothing: it is a mistake. An empty one
+// left it to the injector, whose status annotation tells.
 func (p Pod) injectionDisabled() bool {
-	value, ok := p.inject()
+	value, _ := p.inject()
 	inject, err := parseBool(value)
-	return ok && err == nil && !inject
+	return value != "" && err == nil && !inject
 }
 
 func (p Pod) inject() (string, bool) {
@@ -205,7 +215,7 @@ func firstID(ids ...*int64) (uint32, bool) {
 // identity returns the proxy's uids and gids. istio-init is told the uid only and takes the gid to be the same number;
 // a proxy that runs as root, as TPROXY and low ports want it, is told apart by its group.
 func (s *Spec) identity(cfg Config) Identity {
-	proxy, _ := s.container(proxyContainer)
+	proxy, _ := s.proxy()
 	uid, ok := s.user(proxy)
 	if !ok {
 		return cfg.Proxy
@@ -220,23 +230,27 @@ func (s *Spec) identity(cfg Config) Identity {
 	return id
 }
 
+// proxyUsers lists the uids that are the proxy's. Root is one where it runs the proxy, though the rules tell it by its group.
+func (s *Spec) proxyUsers(rules Identity) []uint32 {
+	proxy, _ := s.proxy()
+	if uid, ok := s.user(proxy); ok && uid == 0 {
+		return append(slices.Clone(rules.UIDs), uid)
+	}
+	return rules.UIDs
+}
+
 // bypass returns the uids of the init containers that run before the proxy does, each shown to be nobody else's.
-func (s *Spec) bypass(r *reader, proxy Identity) IDs {
+func (s *Spec) bypass(r *reader, proxy []uint32) IDs {
 	var ids IDs
-	for _, c := range s.Containers {
-		if c.Name == proxyContainer && c.Init {
-			break // a native sidecar: the init containers behind it have a proxy
-		}
-		if !c.Init || c.Stays || c.Name == validationContainer {
-			continue
-		}
+	early, others := s.beforeProxy()
+	for _, c := range early {
 		uid, ok := s.user(c)
 		switch {
 		case !ok:
 			r.mistake(c.Name, "an init container with runAsUser, so that its uid is known")
-		case slices.Contains(proxy.UIDs, uid):
+		case slices.Contains(proxy, uid):
 			r.mistake(c.Name, fmt.Sprintf("an init container that does not run as the proxy's uid %d", uid))
-		case s.sharesUser(r, c.Name, uid):
+		case s.sharesUser(r, c.Name, uid, others):
 		default:
 			ids = append(ids, IDRange{uid, uid})
 		}
@@ -244,13 +258,27 @@ func (s *Spec) bypass(r *reader, proxy Identity) IDs {
 	return mergeIDs(ids)
 }
 
-// sharesUser finds the containers that would leave the mesh together with an init container of that uid.
-func (s *Spec) sharesUser(r *reader, name string, uid uint32) bool {
-	shared := false
+// beforeProxy tells the init containers that have no proxy yet from the containers that have one.
+func (s *Spec) beforeProxy() (early, others []Container) {
+	running := false
 	for _, c := range s.Containers {
-		if c.Init && !c.Stays || c.Name == proxyContainer {
-			continue
+		switch {
+		case c.Name == proxyContainer:
+			running = c.Init // a native sidecar
+		case c.Init && c.Name == validationContainer: // the mesh's own
+		case c.Init && !c.Stays && !running:
+			early = append(early, c)
+		default:
+			others = append(others, c)
 		}
+	}
+	return early, others
+}
+
+// sharesUser finds the containers that would leave the mesh together with an init container of that uid.
+func (s *Spec) sharesUser(r *reader, name string, uid uint32, others []Container) bool {
+	shared := false
+	for _, c := range others {
 		switch other, ok := s.user(c); {
 		case !ok:
 			r.mistake(name, fmt.Sprintf("runAsUser on container %q too, so that its uid is known to differ from %d", c.Name, uid))

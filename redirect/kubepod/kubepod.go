@@ -5,6 +5,8 @@
 package kubepod
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
@@ -38,7 +40,9 @@ func container(c *corev1.Container) redirect.Container {
 		Args:  c.Args,
 		Env:   map[string]string{},
 	}
-	for _, e := range c.Env {
+	for _, e := range c.Env { // of several with one name the last counts
+		out.EnvFrom = slices.DeleteFunc(out.EnvFrom, func(name string) bool { return name == e.Name })
+		delete(out.Env, e.Name)
 		if e.ValueFrom != nil {
 			out.EnvFrom = append(out.EnvFrom, e.Name)
 			continue
