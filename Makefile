@@ -67,10 +67,12 @@ fuzz: ## each fuzz target for FUZZTIME (30s); FUZZ=regexp picks
 
 ##@ Measure
 
-bench: ## all benchmarks, one package at a time; BENCH=regexp picks
+bench: ## all benchmarks, one package at a time, then the table of the plugin's speed; BENCH=regexp picks
 	@packages=$$(go test -list '^Benchmark' $(PACKAGES) | $(owners) | cut -d' ' -f1 | sort -u)
-	[[ -n $$packages ]] || { echo 'no benchmarks'; exit; }
-	go test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem -timeout 1h $(ARGS) $$packages | sed -u '/^PASS$$/d; /^ok /d'
+	table=$$(go list $(PACKAGES) | grep '/test/bench$$' || true)
+	[[ -n $$packages$$table ]] || { echo 'no benchmarks'; exit; }
+	[[ -z $$packages ]] || go test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem -timeout 1h $(ARGS) $$packages | sed -u '/^PASS$$/d; /^ok /d'
+	[[ -z $$table || ! Plugin =~ $(BENCH) ]] || go run ./test/bench
 
 ##@ Help
 

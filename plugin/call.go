@@ -140,7 +140,7 @@ func (c *call) finish(began time.Time, err error) error {
 	}
 	c.logOutcome(began, err)
 	told.Outcome, told.Reason = c.outcome.word, c.outcome.reason
-	if c.podName() != "" && (c.outcome.ours) {
+	if c.podName() != "" && (c.outcome.asked || c.outcome.ours) {
 		c.sources().Report(told)
 	}
 	return refusal

@@ -471,6 +471,10 @@ func TestInitContainersBypass(t *testing.T) {
 	}
 }
 
+func passthroughIPv6(addr string) string {
+	return "redirect.passthroughIPv6: " + addr + ": want an IPv6 address of one host, other than ::1"
+}
+
 func TestConfigThatCannotWork(t *testing.T) {
 	t.Parallel()
 	if err := Defaults().Validate(); err != nil {
@@ -501,11 +505,12 @@ func TestConfigThatCannotWork(t *testing.T) {
 		{"no IPv4 passthrough", func(c *Config) { c.PassthroughIPv4 = netip.Addr{} }, "redirect.passthroughIPv4: invalid IP: want an address in 127.0.0.0/8"},
 		{"IPv4 passthrough elsewhere", func(c *Config) { c.PassthroughIPv4 = netip.MustParseAddr("10.0.0.6") },
 			"redirect.passthroughIPv4: 10.0.0.6: want an address in 127.0.0.0/8"},
-		{"IPv4 for IPv6", func(c *Config) { c.PassthroughIPv6 = netip.MustParseAddr("127.0.0.6") }, "redirect.passthroughIPv6: 127.0.0.6: want an IPv6 address"},
-		{"mapped IPv4 for IPv6", func(c *Config) { c.PassthroughIPv6 = netip.MustParseAddr("::ffff:127.0.0.6") },
-			"redirect.passthroughIPv6: ::ffff:127.0.0.6: want an IPv6 address"},
-		{"IPv6 passthrough with a zone", func(c *Config) { c.PassthroughIPv6 = netip.MustParseAddr("fe80::6%lo") },
-			"redirect.passthroughIPv6: fe80::6%lo: want an IPv6 address"},
+		{"IPv4 for IPv6", func(c *Config) { c.PassthroughIPv6 = netip.MustParseAddr("127.0.0.6") }, passthroughIPv6("127.0.0.6")},
+		{"mapped IPv4 for IPv6", func(c *Config) { c.PassthroughIPv6 = netip.MustParseAddr("::ffff:127.0.0.6") }, passthroughIPv6("::ffff:127.0.0.6")},
+		{"IPv6 passthrough with a zone", func(c *Config) { c.PassthroughIPv6 = netip.MustParseAddr("fe80::6%lo") }, passthroughIPv6("fe80::6%lo")},
+		{"IPv6 passthrough that is there already", func(c *Config) { c.PassthroughIPv6 = netip.MustParseAddr("::1") }, passthroughIPv6("::1")},
+		{"IPv6 passthrough of nobody", func(c *Config) { c.PassthroughIPv6 = netip.MustParseAddr("::") }, passthroughIPv6("::")},
+		{"IPv6 passthrough of many", func(c *Config) { c.PassthroughIPv6 = netip.MustParseAddr("ff02::1") }, passthroughIPv6("ff02::1")},
 		{"unknown value", func(c *Config) { c.Values = map[string]string{"invalid_drop": "true"} },
 			`redirect.values: "invalid_drop": want an annotation or a variable of the reference page`},
 		{"older key", func(c *Config) { c.Values = map[string]string{"traffic.sidecar.istio.io/kubevirtInterfaces": "a"} },

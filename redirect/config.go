@@ -71,10 +71,14 @@ func (c Config) Validate() error {
 		"a routing table other than 0 and the kernel's own, 253 to 255")
 	check(c.PassthroughIPv4.Is4() && c.PassthroughIPv4.IsLoopback(), "passthroughIPv4", c.PassthroughIPv4,
 		"an address in 127.0.0.0/8")
-	check(c.PassthroughIPv6.Is6() && !c.PassthroughIPv6.Is4In6() && c.PassthroughIPv6.Zone() == "",
-		"passthroughIPv6", c.PassthroughIPv6, "an IPv6 address")
+	check(isOwnIPv6(c.PassthroughIPv6), "passthroughIPv6", c.PassthroughIPv6, "an IPv6 address of one host, other than ::1")
 	errs = append(errs, c.validateValues()...)
 	return errors.Join(errs...)
+}
+
+// isOwnIPv6 tells what can be added to lo and be removed again.
+func isOwnIPv6(a netip.Addr) bool {
+	return a.Is6() && !a.Is4In6() && a.Zone() == "" && !a.IsLoopback() && !a.IsUnspecified() && !a.IsMulticast()
 }
 
 // validateValues reads the stand-ins as if a pod had them.

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
+	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
+)
+
+// testCase is a process whose cost is of interest.
+type testCase struct {
+	name    string
+	program string
+	command string
+	told    map[string]string // the pod's annotations, by the runtime
+	conf    map[string]any    // beside what every call has
+	want    outcome
+	rules   comparison // nil where no rules are written
+	budget  budget
+}
+
+// budget is the most that a case may take, as ratios. 0 is no budget.
+type budget struct{ empty, version float64 }
+
+// The other budgets of the design.
+const (
+	rushBudget   = 600 * time.Millisecond // with two cores
+	binaryBudget = 16 << 20
+	memoryBudget = 20 << 20
+)
+
+// outcome is what the plugin's log has to say about a call.
+type outcome struct{ Outcome, Path string }
+
+// comparison says how the rules in the network namespace of the calling thread differ.
+type comparison func(redirect.Ruleset) ([]redirect.Problem, error)
+
+func withIptables(rs redirect.Ruleset) ([]redirect.Problem, error) {
+	tables, err := iptables.Find(context.Background(), iptables.NFT)
+	if err != nil {
+		return nil, err
+	}
+	return tables.Verify(rs)
+}
+
+// cases lists what is compared. The others are measured against the first two.
+func (n *node) cases() []testCase {
+	ours := told(n.pods[0])
+	away := filepath.Join(n.state, "nobody.sock")
+	return []testCase{
+		{
+			name: "an empty static program in Go", program: n.programs.empty, command: "ADD", told: ours,
+		},
+		{
+			name: "VERSION", program: n.programs.plugin, command: "VERSION", told: ours,
+		},
+		{
+			name: "pod not ours, told by the runtime", program: n.programs.plugin, command: "ADD", told: unmeshed,
+			want: outcome{"skipped", "runtime"}, budget: budget{3, 1.3},
+		},
+		{
+			name: "ours, agent's cache, nftables", program: n.programs.plugin, command: "ADD", told: ours,
+			want: outcome{"redirected", "agent"}, rules: nftables.Verify, budget: budget{4.5, 1.8},
+		},
+		{
+			name: "ours, API server over TLS, nftables", program: n.programs.plugin, command: "ADD", told: ours,
+			conf: map[string]any{"agentSocket": away},
+			want: outcome{"redirected", "api"}, rules: nftables.Verify, budget: budget{7.5, 3},
+		},
+		{
+			name: "ours, agent's cache, iptables-nft", program: n.programs.plugin, command: "ADD", told: ours,
+			conf: map[string]any{"backend": "iptables-nft"},
+			want: outcome{"redirected", "agent"}, rules: withIptables, budget: budget{10, 4},
+		},
+	}
+}
+
+// manyPods are started at once, as many as a kubelet runs on a node by default.
+const manyPods = 110
+
+// together is the case of which many are started at once.
+func (n *node) together() testCase {
+	return testCase{
+		name: "ours, agent's cache, nftables", program: n.programs.plugin, command: "ADD", told: told(n.pods[0]),
+		want: outcome{"redirected", "agent"}, rules: nftables.Verify,
+	}
+}

@@ -1,0 +1,52 @@
+// Bench prints how fast the plugin is, next to its budgets: wall and CPU time and memory of whole processes, started as a
+// container runtime starts them. The budgets are ratios, to an empty Go program and to the plugin's own VERSION in the same
+// run: those say the same on every machine. All cases take turns, so that what disturbs one disturbs all.
+//
+//	go run ./test/bench -runs 100
+//
+// It needs root, and fails if a call fails, but never because one was slow.
+//
+// Be aware:
+//   - The node and its pods are network namespaces without a name, and agent and API server are those of the tests, in this
+//     process. All pods' namespaces are kept until the end: else the kernel would clean up while others are measured.
+//   - On a busy machine, cases that talk to somebody wait more often than an empty program does. Their ratios of CPU time
+//     stay what they are.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+)
+
+func main() {
+	runs := flag.Int("runs", 100, "how often each case is measured")
+	flag.Parse()
+	if err := work(*runs, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func work(runs int, out io.Writer) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if os.Geteuid() != 0 {
+		fmt.Fprintln(out, "The table of the plugin's speed needs root: it makes network namespaces.")
+		return nil
+	}
+	err := onStage(func(t testing.TB) {
+		if r := newNode(ctx, t).measure(ctx, max(1, runs)); ctx.Err() == nil {
+			r.print(out)
+		}
+	})
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // which has killed the plugin as well
+	}
+	return err
+}

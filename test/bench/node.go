@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sidecar-cni/sidecar-cni/test/agent"
+	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
+	"github.com/sidecar-cni/sidecar-cni/test/netns"
+)
+
+// node is where the plugin runs: a network namespace, an agent, an API server, and pods that both know.
+type node struct {
+	t        testing.TB
+	host     *netns.NS
+	programs programs
+	agent    *agent.Server
+	api      *apiserver.Server
+	pods     []*corev1.Pod
+	state    string // the directory of the plugin's records
+
+	idle      sandbox // for calls that touch none
+	sandboxes int
+}
+
+// programs are paths.
+type programs struct{ plugin, empty, stopwatch string }
+
+func newNode(ctx context.Context, t testing.TB) *node {
+	t.Helper()
+	n := &node{t: t, host: netns.New(t), programs: build(ctx, t), agent: agent.Start(t), state: tmpfs(t)}
+	n.host.Run(t, "", "ip", "link", "set", "lo", "up")
+	n.host.Do(t, func() {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.api = apiserver.Serve(t, l)
+	})
+	for i := range manyPods {
+		pod := meshed(t, i)
+		n.pods = append(n.pods, pod)
+		n.api.Put(pod)
+		n.agent.Put(cached(pod))
+	}
+	n.idle = n.sandbox(n.pods[0])
+	go func() {
+		for range n.agent.Outcomes() { // an agent would do something with them
+		}
+	}()
+	return n
+}
+
+// build makes the programs as `make build` does.
+func build(ctx context.Context, t testing.TB) programs {
+	t.Helper()
+	const module = "github.com/sidecar-cni/sidecar-cni/"
+	dir := t.TempDir()
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", dir+"/",
+		module+"plugin", module+"test/bench/empty", module+"test/bench/stopwatch")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build programs: %v\n%s", err, out)
+	}
+	return programs{filepath.Join(dir, "plugin"), filepath.Join(dir, "empty"), filepath.Join(dir, "stopwatch")}
+}
+
+// tmpfs makes a directory in memory, as that of the records is on a node.
+func tmpfs(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "bench") //nolint:usetesting // a test's directory is on a disk
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// sandbox is what a runtime has made of a pod before it calls the plugin.
+type sandbox struct {
+	pod       *corev1.Pod
+	netns     *netns.NS
+	container string
+}
+
+// sandbox makes one for a pod.
+func (n *node) sandbox(pod *corev1.Pod) sandbox {
+	n.sandboxes++
+	return sandbox{pod: pod, netns: netns.New(n.t), container: fmt.Sprintf("%064x", n.sandboxes)}
+}
+
+// process prepares a case's process. The first words are a program that executes it, if there are any.
+func (n *node) process(c testCase, s sandbox, words ...string) *exec.Cmd {
+	words = append(words, c.program)
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + filepath.Dir(c.program), "CNI_COMMAND=" + c.command, "CNI_NETNS=" + s.netns.Path(),
+		"CNI_CONTAINERID=" + s.container, "CNI_IFNAME=eth0",
+		fmt.Sprintf("CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=%s;K8S_POD_NAME=%s;K8S_POD_INFRA_CONTAINER_ID=%s;K8S_POD_UID=%s",
+			s.pod.Namespace, s.pod.Name, s.container, s.pod.UID),
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(n.stdin(c)), &bytes.Buffer{}, &bytes.Buffer{}
+	return cmd
+}
+
+// stdin is the plugin's configuration, with what the runtime adds.
+func (n *node) stdin(c testCase) []byte {
+	conf := map[string]any{
+		"cniVersion": "1.0.0", "name": "pods", "type": "sidecar-cni",
+		"capabilities": map[string]bool{"io.kubernetes.cri.pod-annotations": true, "dns": true},
+		"backend":      "nftables", "agentSocket": n.agent.Socket(), "kubeconfig": n.api.Kubeconfig(), "stateDir": n.state,
+		"excludeNamespaces": []string{"kube-system", "mesh-system"},
+		"runtimeConfig": map[string]any{
+			"io.kubernetes.cri.pod-annotations": c.told,
+			"dns": map[string]any{
+				"Servers": []string{"10.96.0.10"}, "Options": []string{"ndots:5"},
+				"Searches": []string{"shop.svc.cluster.local", "svc.cluster.local", "cluster.local"},
+			},
+		},
+		"prevResult": json.RawMessage(previous),
+	}
+	maps.Copy(conf, c.conf)
+	data, err := json.Marshal(conf)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return data
+}
+
+// previous is what the plugin before ours answered.
+const previous = `{"cniVersion":"1.0.0","interfaces":[{"name":"cni0","mac":"0a:58:0a:f4:00:01"},{"name":"veth5a3c","mac":"9e:1f:27:2b:4b:11"},` +
+	`{"name":"eth0","mac":"0a:58:0a:f4:00:02","sandbox":"/var/run/netns/cni-1"}],"ips":[{"address":"10.244.0.2/24","gateway":"10.244.0.1","interface":2}],` +
+	`"routes":[{"dst":"0.0.0.0/0","gw":"10.244.0.1"}],"dns":{}}`
+
+// start starts processes in the node's namespace, one right after the other.
+func (n *node) start(cmds ...*exec.Cmd) {
+	n.t.Helper()
+	n.host.Do(n.t, func() {
+		for _, cmd := range cmds {
+			if err := cmd.Start(); err != nil {
+				n.t.Fatal(err)
+			}
+		}
+	})
+}
