@@ -69,7 +69,7 @@ func (c *call) logOutcome(began time.Time, err error) {
 	if len(o.problems) > 0 {
 		fields = append(fields, zap.Stringers("problems", o.problems))
 	}
-	warnings := []string(nil)
+	warnings := c.warnings
 	if err == nil {
 		warnings = append(warnings, c.mistakes...) // which nobody else will hear of
 	}

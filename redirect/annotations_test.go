@@ -477,8 +477,12 @@ func passthroughIPv6(addr string) string {
 
 func TestConfigThatCannotWork(t *testing.T) {
 	t.Parallel()
-	if err := Defaults().Validate(); err != nil {
-		t.Errorf("defaults: %v", err)
+	for _, table := range []uint32{133, 1, 252, 256, 4294967295} {
+		cfg := Defaults()
+		cfg.Marks.Table = table
+		if err := cfg.Validate(); err != nil {
+			t.Errorf("defaults, with table %d: %v", table, err)
+		}
 	}
 	rows := []struct {
 		name   string
@@ -502,6 +506,9 @@ func TestConfigThatCannotWork(t *testing.T) {
 		{"one mark for both", func(c *Config) { c.Marks.SelfCall = 1337 }, "redirect.marks.selfCall: 1337: want a mark other than 0 and marks.tproxy"},
 		{"no table", func(c *Config) { c.Marks.Table = 0 }, "redirect.marks.table: 0: want a routing table other than 0 and the kernel's own, 253 to 255"},
 		{"the main table", func(c *Config) { c.Marks.Table = 254 }, "redirect.marks.table: 254: want a routing table other than 0 and the kernel's own, 253 to 255"},
+		{"the first of the kernel's tables", func(c *Config) { c.Marks.Table = 253 }, "redirect.marks.table: 253: want a routing table other than 0 and the kernel's own, 253 to 255"},
+		{"the last of them", func(c *Config) { c.Marks.Table = 255 }, "redirect.marks.table: 255: want a routing table other than 0 and the kernel's own, 253 to 255"},
+		{"IPv6 for IPv4", func(c *Config) { c.PassthroughIPv4 = netip.MustParseAddr("::1") }, "redirect.passthroughIPv4: ::1: want an address in 127.0.0.0/8"},
 		{"no IPv4 passthrough", func(c *Config) { c.PassthroughIPv4 = netip.Addr{} }, "redirect.passthroughIPv4: invalid IP: want an address in 127.0.0.0/8"},
 		{"IPv4 passthrough elsewhere", func(c *Config) { c.PassthroughIPv4 = netip.MustParseAddr("10.0.0.6") },
 			"redirect.passthroughIPv4: 10.0.0.6: want an address in 127.0.0.0/8"},

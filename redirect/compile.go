@@ -62,9 +62,9 @@ func (c *compiler) virtualInterfaces() {
 			in.Destination.Prefixes = c.Outbound.CIDRs
 		}
 		if c.Outbound.All || len(c.Outbound.CIDRs) > 0 {
-			c.prerouting(NAT, Rule{"virtual interface: its traffic is outbound", in, jump(chainRedirect)})
+			c.prerouting(NAT, Rule{"virtual interface, its traffic is outbound", in, jump(chainRedirect)})
 		}
-		c.prerouting(NAT, Rule{"virtual interface: nothing else is captured", Match{In: name}, returns})
+		c.prerouting(NAT, Rule{"virtual interface, nothing else is captured", Match{In: name}, returns})
 	}
 }
 
@@ -106,7 +106,7 @@ func (c *compiler) inbound() {
 
 func (c *compiler) tunnelReturns(t Table) {
 	c.rules(t, chainInbound,
-		Rule{"tunnel port: enters the proxy by itself", tcpTo([]uint16{c.Ports.Tunnel}), returns})
+		Rule{"tunnel port, enters the proxy by itself", tcpTo([]uint16{c.Ports.Tunnel}), returns})
 }
 
 func (c *compiler) excludedPortsReturn(t Table) {
@@ -121,12 +121,12 @@ func (c *compiler) inboundTransparent() {
 		return
 	}
 	for _, name := range c.VirtualInterfaces {
-		c.prerouting(Mangle, Rule{"virtual interface: its traffic is outbound", Match{In: name}, returns})
+		c.prerouting(Mangle, Rule{"virtual interface, its traffic is outbound", Match{In: name}, returns})
 	}
 	mark := Mark{Value: c.Marks.TProxy}
 	c.prerouting(Mangle,
 		Rule{"all that enters", Match{Protocol: TCP}, jump(chainInbound)},
-		Rule{"the proxy calls the app as the client: know the answers", Match{Protocol: TCP, Mark: mark}, Action{Verb: SaveMark}})
+		Rule{"the proxy calls the app as the client, know the answers", Match{Protocol: TCP, Mark: mark}, Action{Verb: SaveMark}})
 	c.rules(Mangle, chainInbound,
 		Rule{"from the proxy as the client", Match{Protocol: TCP, Mark: mark}, returns},
 		Rule{"from the proxy to the app", Match{In: lo, Protocol: TCP, Source: c.passthrough()}, returns},
@@ -196,7 +196,7 @@ func (c *compiler) own(id identity, first bool) []Rule {
 	if first || c.Outbound.Loopback || c.DNS.Capture && !id.isUID {
 		rules = append(rules, Rule{"the pod calls itself through the proxy", self, jump(chainInRedirect)})
 	}
-	rules = append(rules, Rule{"from the proxy: never back to it", id.If, returns})
+	rules = append(rules, Rule{"from the proxy, never back to it", id.If, returns})
 	if !first || c.Outbound.Loopback {
 		return rules
 	}

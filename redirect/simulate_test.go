@@ -400,6 +400,32 @@ func TestSeveralProxies(t *testing.T) {
 	}
 }
 
+// A list of one, and an empty one, are rules that other pods do not have.
+func TestClusterWithoutOpenPorts(t *testing.T) {
+	t.Parallel()
+	cfg := Defaults()
+	cfg.Open, cfg.Status = nil, 0
+	one := annotation(traffic+"excludeInboundPorts", "80")
+	for _, row := range []struct {
+		name   string
+		pod    change
+		packet Packet
+		want   Fate
+	}{
+		{"none is open", together(), enter(world, TCP, 15021), captured},
+		{"none is open, TPROXY", tproxy, enter(world, TCP, 15021), Fate{Outcome: Handed, Port: 15006}.mark(1337)},
+		{"the tunnel is", together(), enter(world, TCP, 15008), passes},
+		{"one is open", one, enter(world, TCP, 80), passes},
+		{"one is open, another is not", one, enter(world, TCP, 15021), captured},
+		{"one is open, TPROXY", together(one, tproxy), enter(world, TCP, 80), passes},
+	} {
+		got := Simulate(Compile(ours(t, meshed(row.pod), cfg).Policy), row.packet)
+		if diff := cmp.Diff(row.want, got.withoutWhy()); diff != "" {
+			t.Errorf("%s: fate (-want +got):\n%s%s", row.name, diff, got)
+		}
+	}
+}
+
 func TestFateSaysWhy(t *testing.T) {
 	t.Parallel()
 	rows := map[string]struct {

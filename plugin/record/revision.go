@@ -34,12 +34,12 @@ func digest(h hash.Hash, v reflect.Value) {
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		number(h, v.Uint())
 	case reflect.Struct:
-		if prefix, ok := v.Interface().(netip.Prefix); ok { // it has no fields to show
+		if prefix, ok := reflect.TypeAssert[netip.Prefix](v); ok { // it has no fields to show
 			digest(h, reflect.ValueOf(prefix.String()))
 			return
 		}
-		for i := range v.NumField() {
-			digest(h, v.Field(i))
+		for _, field := range v.Fields() {
+			digest(h, field)
 		}
 	default:
 		fmt.Fprint(h, v.Interface(), "\n")

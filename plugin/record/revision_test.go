@@ -16,10 +16,11 @@ func TestRevisionCountsEveryField(t *testing.T) {
 		fill(t, reflect.ValueOf(rs).Elem())
 		return rs
 	}
-	seen := map[string]bool{Revision(*full()): true}
-	if Revision(*full()) != Revision(*full()) {
-		t.Fatal("a ruleset has two revisions")
+	first, second := Revision(*full()), Revision(*full())
+	if first != second {
+		t.Fatalf("a ruleset has two revisions, %s and %s", first, second)
 	}
+	seen := map[string]bool{first: true}
 	n := count(reflect.ValueOf(full()).Elem())
 	if n < 30 {
 		t.Fatalf("%d fields only", n)
@@ -42,8 +43,8 @@ func fill(t *testing.T, v reflect.Value) {
 	case v.Type() == reflect.TypeFor[netip.Prefix]():
 		v.Set(reflect.ValueOf(netip.MustParsePrefix("192.0.2.0/24")))
 	case v.Kind() == reflect.Struct:
-		for i := range v.NumField() {
-			fill(t, v.Field(i))
+		for _, field := range v.Fields() {
+			fill(t, field)
 		}
 	case v.Kind() == reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
@@ -76,8 +77,8 @@ func parts(v reflect.Value) []reflect.Value {
 	if v.Kind() == reflect.Slice {
 		return append(all, v.Index(0))
 	}
-	for i := range v.NumField() {
-		all = append(all, v.Field(i))
+	for _, field := range v.Fields() {
+		all = append(all, field)
 	}
 	return all
 }

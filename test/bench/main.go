@@ -40,13 +40,14 @@ func work(runs int, out io.Writer) error {
 		fmt.Fprintln(out, "The table of the plugin's speed needs root: it makes network namespaces.")
 		return nil
 	}
-	err := onStage(func(t testing.TB) {
-		if r := newNode(ctx, t).measure(ctx, max(1, runs)); ctx.Err() == nil {
-			r.print(out)
-		}
-	})
-	if ctx.Err() != nil {
+	var r report
+	err := onStage(func(t testing.TB) { r = newNode(ctx, t).measure(ctx, max(1, runs)) })
+	switch {
+	case ctx.Err() != nil:
 		return context.Cause(ctx) // which has killed the plugin as well
+	case err != nil:
+		return err
 	}
-	return err
+	r.print(out)
+	return nil
 }

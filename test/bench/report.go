@@ -49,8 +49,8 @@ func quantile[T any, V time.Duration | int64](share float64, all []T, of func(T)
 }
 
 func (r report) print(out io.Writer) {
-	fmt.Fprintf(out, "\nThe plugin's speed: processes of %d runs that took turns, on %d cores. Times are in milliseconds.\n\n",
-		len(r.rows[0].took), runtime.NumCPU())
+	fmt.Fprintf(out, "\nThe plugin's speed in milliseconds, on %d cores; rounds in which all cases took turns: %d\n\n",
+		runtime.NumCPU(), len(r.rows[0].took))
 	empty, version := r.rows[0].wall(median), r.rows[1].wall(median)
 	lines := [][]string{{"", "wall", "p95", "CPU", "to empty", "budget", "", "to VERSION", "budget", "", "memory"}}
 	for _, row := range r.rows {

@@ -3,6 +3,7 @@ package chain
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,8 +17,11 @@ import (
 // built makes the programs once for all tests.
 var built = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "cni")
+	if err == nil {
+		err = lookAtSources()
+	}
 	if err != nil {
-		return "", err
+		return dir, err
 	}
 	version, err := run(dir, "go", "list", "-C", root(), "-m", "-f", "{{.Version}}", "github.com/containernetworking/plugins")
 	if err != nil {
@@ -28,6 +32,18 @@ var built = sync.OnceValues(func() (string, error) {
 	_, err2 := run(dir, "go", "build", "-C", root(), "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, "sidecar-cni"), "./plugin")
 	return dir, errors.Join(err1, err2)
 })
+
+// lookAtSources has the go command know that the tests' results depend on these files: it repeats a test whose files have
+// changed, and knows of those that the test itself has looked at.
+func lookAtSources() error {
+	look := func(path string, _ fs.DirEntry, err error) error {
+		if err == nil {
+			_, err = os.Stat(path)
+		}
+		return err
+	}
+	return errors.Join(filepath.WalkDir(filepath.Join(root(), "plugin"), look), filepath.WalkDir(filepath.Join(root(), "redirect"), look))
+}
 
 func root() string {
 	dir, err := filepath.Abs("../..")

@@ -31,7 +31,9 @@ func (n *node) traced(c call, kinds string) []string {
 	var lines []string
 	for line := range strings.Lines(string(data)) {
 		_, line, _ = strings.Cut(strings.TrimSpace(line), " ")
-		lines = append(lines, strings.TrimSpace(line))
+		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "<... ") { // the end of a call that is above
+			lines = append(lines, line)
+		}
 	}
 	return lines
 }
