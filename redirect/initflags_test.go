@@ -1,0 +1,77 @@
+package redirect
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestInitFlags(t *testing.T) {
+	t.Parallel()
+	plain := Defaults().basis()
+	plain.Mode, plain.Groups.All, plain.Loopback = ModeRedirect, true, netip.MustParsePrefix("127.0.0.1/32")
+	plain.Inbound = Inbound{}
+	with := func(set func(*Policy)) Policy {
+		p := plain
+		set(&p)
+		return p
+	}
+	for name, row := range map[string]struct {
+		args []string
+		env  map[string]string
+		want Policy
+	}{
+		"nothing captures nothing": {nil, nil, plain},
+		"ports": {[]string{"-p", "1", "-z=2", "--inbound-tunnel-port", "3"}, nil,
+			with(func(p *Policy) { p.Ports.Outbound, p.Ports.Inbound, p.Ports.Tunnel = 1, 2, 3 })},
+		"excluded ports are those given": {[]string{"-b", "*", "-d", "15090,15021"}, nil,
+			with(func(p *Policy) { p.Inbound = Inbound{All: true, ExcludePorts: []uint16{15021, 15090}} })},
+		"several users and groups": {[]string{"-u", "1337,1", "-g", "2"}, nil,
+			with(func(p *Policy) { p.Proxy = Identity{UIDs: []uint32{1, 1337}, GIDs: []uint32{2}} })},
+		"transparent": {[]string{"-m", "TPROXY", "-t", "7", "-r", "8"}, nil,
+			with(func(p *Policy) { p.Mode, p.Marks.TProxy, p.Marks.Table = ModeTProxy, 7, 8 })},
+		"outbound": {[]string{"-i", "10.0.0.0/8", "-x", "10.1.0.0/16", "-q", "80", "-o", "81"}, nil,
+			with(func(p *Policy) {
+				p.Outbound = Outbound{CIDRs: prefixes("10.0.0.0/8"), ExcludeCIDRs: prefixes("10.1.0.0/16"), Ports: []uint16{80}, ExcludePorts: []uint16{81}}
+			})},
+		"interfaces": {[]string{"-k", "vm0", "-c", "eth1"}, nil,
+			with(func(p *Policy) { p.VirtualInterfaces, p.ExcludeInterfaces = []Interface{"vm0"}, []Interface{"eth1"} })},
+		"variables": {nil, map[string]string{"ISTIO_META_DNS_CAPTURE": "true", "INVALID_DROP": "1"},
+			with(func(p *Policy) { p.DNS, p.DropInvalid = DNS{Capture: true, Everywhere: true}, true })},
+	} {
+		got, err := ParseInitFlags(row.args, row.env, Defaults())
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(row.want, got, byValue); diff != "" {
+			t.Errorf("%s: policy (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestInitFlagsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"-m", "NONE"}, []string{`-m: "NONE": want REDIRECT or TPROXY`}},
+		{[]string{"-p", "0", "-t", "0"}, []string{`-p: "0": want a port from 1 to 65535`, `-t: "0": want a number other than 0`}},
+		{[]string{"-i", "10.0.0.0/33", "-d", "80,,81"}, []string{`-i: "10.0.0.0/33": want a CIDR`, `-d: "": want a port`}},
+		{[]string{"--nonesuch"}, []string{"read the flags of istio-init", "nonesuch"}},
+		{[]string{"-p", "1", "15006"}, []string{`"15006" stands alone`}},
+	} {
+		policy, err := ParseInitFlags(row.args, nil, Defaults())
+		if err == nil {
+			t.Errorf("%q: no error, %+v", row.args, policy)
+			continue
+		}
+		for _, want := range row.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: %v: want %s in it", row.args, err, want)
+			}
+		}
+	}
+}
