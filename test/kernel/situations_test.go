@@ -44,7 +44,7 @@ func TestNobodyAnswersPastAProxyThatIsDown(t *testing.T) {
 				continue
 			}
 			tried[fate.Outcome]++
-			if r := c.make(t, pod); r.Outcome == netns.Answered {
+			if r := c.make(t, pod, brief); r.Outcome == netns.Answered {
 				t.Errorf("%s: answered: %s\n%s", c, r, fate)
 			} else if fate.Outcome == redirect.Handed && r.Outcome != netns.TimedOut {
 				t.Errorf("%s: %s, want no answer at all\n%s", c, r, fate)
@@ -130,7 +130,7 @@ func TestTProxyKeepsTheClient(t *testing.T) {
 			{netns.PeerIPv4, netns.PodIPv4}, {netns.PeerIPv6, netns.PodIPv6},
 		} {
 			in := call{from: "peer", proto: redirect.TCP, to: netip.AddrPortFrom(tt.pod, 80)}
-			r := in.make(t, pod)
+			r := in.make(t, pod, patient)
 			if r.Who != "proxy" || r.Remote.Addr() != tt.client || r.Local != in.to {
 				t.Errorf("%s: %s: want the proxy, called by %s for %s", in, r, tt.client, in.to)
 			}
