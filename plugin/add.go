@@ -58,7 +58,7 @@ func (c *call) program(ctx context.Context, n *sandbox, policy redirect.Policy) 
 	err = c.within(n, func() error { return tables.Apply(rules) })
 	c.took("apply", began)
 	if err != nil {
-		return kernelRefused.fail("redirect pod %s: %w", c.podName(), err)
+		return kernelRefused.fail("redirect pod %s: %w%s", c.podName(), err, c.whyBackend())
 	}
 	c.log.Debug("programmed rules", zap.String("backend", c.outcome.backend), zap.Int("chains", len(rules.Chains)))
 	began = time.Now()

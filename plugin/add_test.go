@@ -166,6 +166,44 @@ func TestAPodThatTurnsOutNotToBeOursPasses(t *testing.T) {
 	}
 }
 
+// The kubelet sets annotations on every pod: a runtime that passes none, or something else, has not told them.
+func TestAnnotationsThatAreNotToldAreAskedFor(t *testing.T) {
+	t.Parallel()
+	for name, told := range map[string]string{
+		"none":                 `{}`,
+		"null":                 `null`,
+		"not all of them":      `{"a": "b", "c": 1}`,
+		"in another form":      `["sidecar.istio.io/status"]`,
+		"no runtimeConfig":     ``,
+		"something unheard of": `7`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns, n := netns.New(t), newNode(t)
+			n.agent.Put(meshed(nil))
+			conf := map[string]any{}
+			if told != "" {
+				conf["runtimeConfig"] = map[string]any{annotationsCapability: json.RawMessage(told)}
+			}
+			n.call(request{command: "ADD", netns: ns.Path(), conf: conf}).want(t, 0)
+			n.wantRedirected(ns, nftablesBackend)
+		})
+	}
+}
+
+// Who looks at a record or an event knows the pod by the API server's uid.
+func TestAMirrorPodIsKnownByItsOwnUID(t *testing.T) {
+	t.Parallel()
+	ns, n := netns.New(t), newNode(t)
+	pod := meshed(map[string]string{"kubernetes.io/config.mirror": uid})
+	pod.UID = "another"
+	n.agent.Put(pod)
+	n.call(request{command: "ADD", netns: ns.Path()}).want(t, 0)
+	if recorded, reported := n.recorded("0a1b").Pod.UID, (<-n.agent.Outcomes()).UID; recorded != "another" || reported != "another" {
+		t.Errorf("recorded %q, reported %q", recorded, reported)
+	}
+}
+
 func TestTheAPIServerIsAskedWhileTheAgentIsAway(t *testing.T) {
 	t.Parallel()
 	ns, n, api := netns.New(t), newNode(t), apiserver.Start(t)

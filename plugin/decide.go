@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -77,4 +78,12 @@ func (c *call) backendFor(n *sandbox) string {
 		return nftablesBackend
 	}
 	return c.backend
+}
+
+// whyBackend says, behind an error, why it was not the configured backend that was tried.
+func (c *call) whyBackend() string {
+	if c.outcome.backend == c.backend {
+		return ""
+	}
+	return fmt.Sprintf(" (not %s: the pod has a user namespace of its own, where the kernel takes nothing but %s)", c.backend, c.outcome.backend)
 }

@@ -30,13 +30,7 @@ type env struct {
 
 func (e env) run() int {
 	p := plugin{stderr: e.stderr}
-	refusal := skel.PluginMainFuncsWithError(skel.CNIFuncs{
-		Add:    p.verb("ADD", add),
-		Del:    p.verb("DEL", del),
-		Check:  p.verb("CHECK", check),
-		GC:     p.verb("GC", gc),
-		Status: p.verb("STATUS", status),
-	}, version.VersionsStartingFrom("0.3.0"), e.about())
+	refusal := e.serve(&p)
 	answer := p.answer
 	if refusal != nil {
 		answer = p.encode(refusal)
@@ -54,6 +48,23 @@ func (e env) run() int {
 		return 1
 	}
 	return 0
+}
+
+func (e env) serve(p *plugin) (refusal *types.Error) {
+	err := guard(e.stderr, func() error {
+		refusal = skel.PluginMainFuncsWithError(skel.CNIFuncs{
+			Add:    p.verb("ADD", add),
+			Del:    p.verb("DEL", del),
+			Check:  p.verb("CHECK", check),
+			GC:     p.verb("GC", gc),
+			Status: p.verb("STATUS", status),
+		}, version.VersionsStartingFrom("0.3.0"), e.about())
+		return nil
+	})
+	if err != nil {
+		return classify(err).result()
+	}
+	return refusal
 }
 
 // encode writes an error as CNI wants it, which is with the version of the protocol if that is known.

@@ -100,10 +100,13 @@ func (r response) want(t *testing.T, code uint, words ...string) {
 	if r.err.Code != code || r.answer != "" {
 		t.Errorf("code %d, answer %q, want code %d and none: %s", r.err.Code, r.answer, code, r.err.Msg)
 	}
-	for _, w := range append(words, "remedy: ") {
+	for _, w := range words {
 		if !strings.Contains(r.err.Msg, w) {
 			t.Errorf("the message lacks %q: %s", w, r.err.Msg)
 		}
+	}
+	if n := strings.Count(r.err.Msg, "remedy: "); n != 1 {
+		t.Errorf("%d remedies: %s", n, r.err.Msg)
 	}
 	if len(r.err.Msg) > enough {
 		t.Errorf("a message of %d bytes: %s", len(r.err.Msg), r.err.Msg)

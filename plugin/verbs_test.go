@@ -348,3 +348,16 @@ func FuzzArgs(f *testing.F) {
 		}
 	})
 }
+
+func TestARefusalSaysWhyItWasNotTheConfiguredBackend(t *testing.T) {
+	t.Parallel()
+	c := &call{conf: conf{backend: iptablesNFT}}
+	c.outcome.backend = iptablesNFT
+	if got := c.whyBackend(); got != "" {
+		t.Errorf("it was: %q", got)
+	}
+	c.outcome.backend = nftablesBackend
+	if got := c.whyBackend(); !strings.Contains(got, "user namespace") || !strings.Contains(got, iptablesNFT) {
+		t.Errorf("got %q", got)
+	}
+}

@@ -72,6 +72,8 @@ var accepted = map[string][]asked{
 	},
 	"traffic.sidecar.istio.io/excludeOutboundIPRanges": {
 		{"", nil},
+		{"::ffff:0.0.0.0/96", func(p *Policy) { p.Outbound.ExcludeCIDRs = prefixes("0.0.0.0/0") }},
+		{"::ffff:0.0.0.0/95", func(p *Policy) { p.Outbound.ExcludeCIDRs = prefixes("::fffe:0:0/95") }},
 		{"10.1.2.3/8, ::ffff:192.0.2.7/128", func(p *Policy) { p.Outbound.ExcludeCIDRs = prefixes("10.0.0.0/8", "192.0.2.7/32") }},
 		{"10.0.0.0/8,10.0.0.0/9", func(p *Policy) { p.Outbound.ExcludeCIDRs = prefixes("10.0.0.0/8") }},
 		{"127.0.0.0/8", func(p *Policy) { p.Outbound.ExcludeCIDRs = prefixes("127.0.0.0/8") }},
@@ -110,6 +112,7 @@ var accepted = map[string][]asked{
 	"istio.io/reroute-virtual-interfaces": {
 		{"", nil},
 		{"k6t-eth0", func(p *Policy) { p.VirtualInterfaces = []Interface{"k6t-eth0"} }},
+		{"09azAZ", func(p *Policy) { p.VirtualInterfaces = []Interface{"09azAZ"} }},
 	},
 	"sidecar-cni.io/excludeOutboundUIDs": {
 		{"", nil},

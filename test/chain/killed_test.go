@@ -19,6 +19,7 @@ import (
 
 // The kernel is asked, not the plugin's word: another pod's rules would do as well as none.
 func TestKilledAtAnyMoment(t *testing.T) {
+	netns.RequireRoot(t)
 	rows := map[string]struct {
 		backend string
 		times   int

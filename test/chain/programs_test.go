@@ -23,13 +23,13 @@ var built = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return dir, err
 	}
-	version, err := run(dir, "go", "list", "-C", root(), "-m", "-f", "{{.Version}}", "github.com/containernetworking/plugins")
+	// In the module's own folder go build needs no network, once the module cache is filled; go install would.
+	plugins, err := run("go", "list", "-C", root(), "-m", "-f", "{{.Dir}}", "github.com/containernetworking/plugins")
 	if err != nil {
 		return dir, err
 	}
-	const plugins = "github.com/containernetworking/plugins/plugins/"
-	_, err1 := run(dir, "go", "install", plugins+"main/bridge@"+version, plugins+"ipam/host-local@"+version)
-	_, err2 := run(dir, "go", "build", "-C", root(), "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, "sidecar-cni"), "./plugin")
+	_, err1 := run("go", "build", "-C", plugins, "-trimpath", "-o", dir+"/", "./plugins/main/bridge", "./plugins/ipam/host-local")
+	_, err2 := run("go", "build", "-C", root(), "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, "sidecar-cni"), "./plugin")
 	return dir, errors.Join(err1, err2)
 })
 
@@ -53,9 +53,9 @@ func root() string {
 	return dir
 }
 
-func run(dir, name string, args ...string) (string, error) {
+func run(name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOBIN="+dir)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("run %s: %w\n%s", cmd, err, out)
