@@ -20,25 +20,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// build makes the programs of the chain.
+// build makes the programs of the chain. The reference plugins are built where their module lies, with what it asks for.
 func build(ctx context.Context, bin string) error {
-	const plugins = "github.com/containernetworking/plugins/plugins/"
-	version, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", "github.com/containernetworking/plugins").Output()
-	if err != nil {
-		return fmt.Errorf("find the reference plugins: %w: run this within the repository, with Go 1.26 or later", err)
+	if _, err := command(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(bin, "sidecar-cni"), "./plugin"); err != nil {
+		return fmt.Errorf("build the plugin: %w: run this within the repository, with Go 1.26 or later", err)
 	}
-	at := "@" + strings.TrimSpace(string(version))
-	for _, args := range [][]string{
-		{"install", plugins + "main/bridge" + at, plugins + "ipam/host-local" + at},
-		{"build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(bin, "sidecar-cni"), "./plugin"},
-	} {
-		cmd := exec.CommandContext(ctx, "go", args...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOBIN="+bin)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("build plugins: %w\n%s", err, out)
-		}
+	plugins, err := command(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/containernetworking/plugins")
+	if err == nil {
+		_, err = command(ctx, "go", "build", "-C", plugins, "-trimpath", "-o", bin+"/", "./plugins/main/bridge", "./plugins/ipam/host-local")
+	}
+	if err != nil {
+		return fmt.Errorf("build the reference plugins: %w", err)
 	}
 	return nil
+}
+
+func command(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", cmd, err, out)
+	}
+	return strings.TrimSpace(string(out)), nil
 }
 
 // node is a network namespace that plays a node: it has the bridge, and the runtime works in it.
