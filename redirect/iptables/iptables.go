@@ -106,8 +106,9 @@ func (t *Tables) Apply(rs redirect.Ruleset) error {
 	}
 	for i, f := range t.families() {
 		if err := t.apply(rs, f); err != nil {
+			again := Tables{context.WithoutCancel(t.ctx), t.variant, t.tools} // it may be the deadline that ended us
 			for _, done := range t.families()[:i] {
-				_ = t.remove(done)
+				_ = again.remove(done)
 			}
 			undo()
 			return fmt.Errorf("program iptables-%s for %s: %w", t.variant, f, err)

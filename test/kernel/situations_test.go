@@ -218,28 +218,31 @@ func count(t *testing.T, d dialect, ns *netns.NS, why string) int {
 	return sum
 }
 
-// TestAFailureLeavesNothing asks for rules that the kernel refuses, behind addresses and routes that it takes.
+// TestAFailureLeavesNothing asks for rules that the kernel refuses, behind addresses and routes that it takes; of one of
+// them it refuses only the IPv6 half.
 func TestAFailureLeavesNothing(t *testing.T) {
 	netns.RequireRoot(t)
 	for _, d := range dialects(t) {
-		t.Run(d.name, func(t *testing.T) {
-			t.Parallel()
-			_, rs := compile(t, with("tproxy"))
-			rs.Chains = append(slices.Clone(rs.Chains), redirect.Chain{Table: redirect.NAT, Name: "ISTIO_BROKEN", Rules: []redirect.Rule{
-				{Why: "leads nowhere", Then: redirect.Action{Verb: redirect.Jump, Chain: "ISTIO_NONESUCH"}},
-			}})
-			ns := netns.New(t)
-			ns.Run(t, "", "ip", "link", "set", "lo", "up")
-			before := everything(t, d, ns)
-			var err error
-			ns.Do(t, func() { err = d.apply(rs) })
-			if err == nil {
-				t.Fatal("the kernel took a jump to nowhere")
-			}
-			if diff := cmp.Diff(before, everything(t, d, ns)); diff != "" {
-				t.Errorf("apply failed (%v) and left (-before +after):\n%s", err, diff)
-			}
-		})
+		for name, match := range map[string]redirect.Match{"both families": {}, "IPv6": {Destination: nets("2001:db8::/32")}} {
+			t.Run(d.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				_, rs := compile(t, with("tproxy"))
+				rs.Chains = append(slices.Clone(rs.Chains), redirect.Chain{Table: redirect.NAT, Name: "ISTIO_BROKEN", Rules: []redirect.Rule{
+					{Why: "leads nowhere", If: match, Then: redirect.Action{Verb: redirect.Jump, Chain: "ISTIO_NONESUCH"}},
+				}})
+				ns := netns.New(t)
+				ns.Run(t, "", "ip", "link", "set", "lo", "up")
+				before := everything(t, d, ns)
+				var err error
+				ns.Do(t, func() { err = d.apply(rs) })
+				if err == nil {
+					t.Fatal("the kernel took a jump to nowhere")
+				}
+				if diff := cmp.Diff(before, everything(t, d, ns)); diff != "" {
+					t.Errorf("apply failed (%v) and left (-before +after):\n%s", err, diff)
+				}
+			})
+		}
 	}
 }
 
