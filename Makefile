@@ -52,8 +52,8 @@ lint: ## linters, formatting, package boundaries, tidy go.mod
 format: ## bring the code into the form that lint asks for
 	@$(lint) fmt
 
-test: ## all tests; those on the kernel need root
-	@go test -json -timeout 20m $(ARGS) $(PACKAGES) | $(summarize)
+test: ## all tests, none from the cache; those on the kernel need root
+	@go test -count=1 -json -timeout 20m $(ARGS) $(PACKAGES) | $(summarize)
 
 race: ## all tests under the race detector; needs gcc
 	@CGO_ENABLED=1 go test -json -race -timeout 20m $(ARGS) $(PACKAGES) | $(summarize)
