@@ -442,6 +442,8 @@ func TestInitContainersBypass(t *testing.T) {
 			key + `"a": want an init container that does not run as the proxy's uid 0`},
 		{"shared with the app", first(start("a", id(1000))), nil,
 			key + `"a": want a uid of its own: container "web" runs as 1000 too and would leave the mesh`},
+		{"shared with an app that is called istio-validation", first(start("a", id(3000)), Container{Name: "istio-validation", RunAsUser: id(3000)}), nil,
+			key + `"a": want a uid of its own: container "istio-validation" runs as 3000 too and would leave the mesh`},
 		{"shared with a native sidecar", first(start("a", id(3000)), stays("logs", id(3000))), nil,
 			key + `"a": want a uid of its own: container "logs" runs as 3000 too and would leave the mesh`},
 		{"shared with an init container that has a proxy", together(first(start("a", id(2000))), behind(start("late", id(2000)))), nil,

@@ -250,8 +250,8 @@ func (s *Spec) bypass(r *reader, proxy []uint32) IDs {
 			r.mistake(c.Name, "an init container with runAsUser, so that its uid is known")
 		case slices.Contains(proxy, uid):
 			r.mistake(c.Name, fmt.Sprintf("an init container that does not run as the proxy's uid %d", uid))
-		case s.sharesUser(r, c.Name, uid, others):
 		default:
+			s.refuseSharing(r, c.Name, uid, others)
 			ids = append(ids, IDRange{uid, uid})
 		}
 	}
@@ -275,18 +275,14 @@ func (s *Spec) beforeProxy() (early, others []Container) {
 	return early, others
 }
 
-// sharesUser finds the containers that would leave the mesh together with an init container of that uid.
-func (s *Spec) sharesUser(r *reader, name string, uid uint32, others []Container) bool {
-	shared := false
+// refuseSharing names the containers that would leave the mesh together with an init container of that uid.
+func (s *Spec) refuseSharing(r *reader, name string, uid uint32, others []Container) {
 	for _, c := range others {
 		switch other, ok := s.user(c); {
 		case !ok:
 			r.mistake(name, fmt.Sprintf("runAsUser on container %q too, so that its uid is known to differ from %d", c.Name, uid))
-			shared = true
 		case other == uid:
 			r.mistake(name, fmt.Sprintf("a uid of its own: container %q runs as %d too and would leave the mesh", c.Name, uid))
-			shared = true
 		}
 	}
-	return shared
 }

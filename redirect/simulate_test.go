@@ -2,6 +2,7 @@ package redirect
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,6 +80,7 @@ func (f Fate) by(nic string) Fate      { f.Out = nic; return f }
 func (f Fate) zone(zone uint16) Fate   { f.Zone = zone; return f }
 func (f Fate) mark(mark uint32) Fate   { f.Mark = mark; return f }
 func (f Fate) onConn(mark uint32) Fate { f.ConnMark = mark; return f }
+func (f Fate) dropped() Fate           { f.Outcome = Dropped; return f }
 func (f Fate) withoutWhy() Fate        { f.Met = nil; return f }
 
 var (
@@ -422,6 +424,94 @@ func TestClusterWithoutOpenPorts(t *testing.T) {
 		got := Simulate(Compile(ours(t, meshed(row.pod), cfg).Policy), row.packet)
 		if diff := cmp.Diff(row.want, got.withoutWhy()); diff != "" {
 			t.Errorf("%s: fate (-want +got):\n%s%s", row.name, diff, got)
+		}
+	}
+}
+
+// How the kernel treats rules that Compile does not write, or not yet.
+func TestRulesOfAnyKind(t *testing.T) {
+	t.Parallel()
+	chain := func(table Table, name string, rules ...Rule) Chain {
+		return Chain{Table: table, Name: name, Hook: hookOf(name), Rules: rules}
+	}
+	rule := func(m Match, a Action) Rule { return Rule{If: m, Then: a} }
+	always := func(a Action) Rule { return rule(Match{}, a) }
+	redirect := func(port uint16) Action { return Action{Verb: Redirect, Port: port} }
+	mark := func(m uint32) Action { return Action{Verb: SetMark, Mark: m} }
+	zone := func(z uint16) Action { return Action{Verb: SetZone, Zone: z} }
+	drop, accept := Action{Verb: Drop}, Action{Verb: Accept}
+	route := []PolicyRoute{{Mark: 7, Table: 100}}
+	local := Match{In: "lo", Destination: Addresses{Prefixes: prefixes("127.0.0.1/32", "::1/128")}, Protocol: TCP, DestinationPort: Ports{List: []uint16{9}}}
+	packet := send(app, TCP, world, 80)
+	rows := []struct {
+		name   string
+		chains []Chain
+		routes []PolicyRoute
+		want   Fate
+	}{
+		{"none", nil, nil, out},
+		{"what is dropped meets nothing more", []Chain{chain(Mangle, "OUTPUT", always(drop)), chain(NAT, "OUTPUT", always(redirect(9)))}, nil, dropped.by("eth0")},
+		{"accept ends a table", []Chain{chain(Mangle, "OUTPUT", always(accept), always(drop)), chain(NAT, "OUTPUT", always(redirect(9)))}, nil, redirected(9).by("lo")},
+		{"accept ends a table from within a jump", []Chain{chain(NAT, "OUTPUT", always(jump("A")), always(redirect(9))), chain(NAT, "A", always(accept))}, nil, out},
+		{"return ends the chain of a hook", []Chain{chain(NAT, "OUTPUT", always(returns), always(redirect(9)))}, nil, out},
+		{"return comes back behind the jump", []Chain{
+			chain(NAT, "OUTPUT", always(jump("A")), always(redirect(9))), chain(NAT, "A", always(returns), always(drop)),
+		}, nil, redirected(9).by("lo")},
+		{"the end of a chain comes back too", []Chain{
+			chain(NAT, "OUTPUT", always(jump("A")), always(redirect(9))), chain(NAT, "A", rule(Match{Protocol: UDP}, drop)),
+		}, nil, redirected(9).by("lo")},
+		{"a mark lets the packet go on", []Chain{chain(Mangle, "OUTPUT", always(mark(6)), rule(Match{Mark: Mark{Value: 6}}, mark(8)))}, route, out.mark(8)},
+		{"a mark with a route leads home", []Chain{chain(Mangle, "OUTPUT", always(mark(7)))}, route, within.mark(7)},
+		{"nat sees the interface of the first routing", []Chain{
+			chain(Mangle, "OUTPUT", always(mark(7))), chain(NAT, "OUTPUT", rule(Match{Out: "eth0"}, redirect(9))),
+		}, route, redirected(9).by("lo").mark(7)},
+		{"marks are saved and restored", []Chain{
+			chain(Mangle, "OUTPUT", always(mark(6)), always(Action{Verb: SaveMark}), always(mark(8)), always(Action{Verb: RestoreMark})),
+		}, nil, out.mark(6).onConn(6)},
+		{"the first zone counts", []Chain{chain(Raw, "OUTPUT", always(zone(2)), always(zone(1)))}, nil, out.zone(2)},
+		{"what is redirected comes in by lo, to the loopback address", []Chain{
+			chain(NAT, "OUTPUT", always(redirect(9))), chain(Mangle, "PREROUTING", rule(local, drop)),
+		}, nil, redirected(9).by("lo").dropped()},
+		{"what comes in by lo has no owner", []Chain{
+			chain(NAT, "OUTPUT", always(redirect(9))), chain(Mangle, "PREROUTING", rule(Match{UID: IDs{{0, 9999}}}, drop)),
+		}, nil, redirected(9).by("lo")},
+		{"nat is not asked a second time", []Chain{
+			chain(NAT, "OUTPUT", always(redirect(9))), chain(NAT, "PREROUTING", always(redirect(10))),
+		}, nil, redirected(9).by("lo")},
+	}
+	for _, row := range rows {
+		for _, p := range []Packet{packet, packet.overIPv6()} {
+			got := Simulate(Ruleset{Chains: row.chains, Routes: row.routes}, p)
+			if diff := cmp.Diff(row.want, got.withoutWhy()); diff != "" {
+				t.Errorf("%s: to %s: fate (-want +got):\n%s%s", row.name, p.Destination, diff, got)
+			}
+		}
+	}
+}
+
+func TestMatchOfOneFamily(t *testing.T) {
+	t.Parallel()
+	four, six := prefixes("10.0.0.0/8"), prefixes("2001:db8::/32")
+	rows := []struct {
+		name     string
+		match    Match
+		family   Family
+		want     Match
+		possible bool
+	}{
+		{"no address", Match{In: "lo"}, IPv4, Match{In: "lo"}, true},
+		{"of both", Match{Source: Addresses{Prefixes: slices.Concat(four, six)}}, IPv6, Match{Source: Addresses{Prefixes: six}}, true},
+		{"of the other", Match{Destination: Addresses{Prefixes: six}}, IPv4, Match{}, false},
+		{"source of one, destination of the other", Match{Source: Addresses{Prefixes: four}, Destination: Addresses{Prefixes: six}}, IPv4,
+			Match{Source: Addresses{Prefixes: four}}, false},
+		{"anywhere but one of the other", Match{Destination: Addresses{Not: true, Prefixes: six}}, IPv4, Match{Destination: Addresses{Not: true}}, true},
+		{"anywhere but one of both", Match{Destination: Addresses{Not: true, Prefixes: slices.Concat(four, six)}}, IPv4,
+			Match{Destination: Addresses{Not: true, Prefixes: four}}, true},
+	}
+	for _, row := range rows {
+		got, possible := row.match.For(row.family)
+		if diff := cmp.Diff(row.want, got, byValue); diff != "" || possible != row.possible {
+			t.Errorf("%s: possible %t, match (-want +got):\n%s", row.name, possible, diff)
 		}
 	}
 }
