@@ -30,31 +30,31 @@ func Apply(rs redirect.Ruleset) error {
 // applyTable first only adds: a transaction that deletes waits for every CPU to leave the old rules, ten times as long
 // as all the rest, and the namespace of a new pod has nothing to delete.
 func applyTable(t *table) error {
-	w, err := dial()
+	s, err := dial()
 	if err != nil {
 		return err
 	}
-	defer w.close()
+	defer s.Close()
 	content, err := t.messages()
 	if err != nil {
 		return err
 	}
-	err = w.transact(append([]message{t.creation()}, content...))
+	err = s.transact(append([]message{t.creation()}, content...))
 	if errors.Is(err, unix.EEXIST) {
-		return w.replace(t)
+		return s.replace(t)
 	}
 	return err
 }
 
 // replace writes a table in place of the one of that name: created first if there is none, since deleting what is not
 // there would fail.
-func (w *wire) replace(t *table) error {
+func (s socket) replace(t *table) error {
 	content, err := t.messages()
 	if err != nil {
 		return err
 	}
 	there := message{unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, t.attrs()}
-	return w.transact(append([]message{there, t.deletion(), t.creation()}, content...))
+	return s.transact(append([]message{there, t.deletion(), t.creation()}, content...))
 }
 
 func (t *table) creation() message {
@@ -69,12 +69,12 @@ func (t *table) attrs() []netlink.Attribute {
 
 // Remove deletes our table, and the addresses and routes of the ruleset. What is not there is not missed.
 func Remove(rs redirect.Ruleset) error {
-	w, err := dial()
+	s, err := dial()
 	if err != nil {
 		return err
 	}
-	defer w.close()
-	err = w.transact([]message{(&table{name: TableName}).deletion()})
+	defer s.Close()
+	err = s.transact([]message{(&table{name: TableName}).deletion()})
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("delete table inet %s: %w", TableName, explain(err))
 	}

@@ -23,8 +23,8 @@ const (
 )
 
 // readTable reports whether our table is there, and its flags: a dormant one has rules and applies none.
-func (w *wire) readTable() (flags uint32, there bool, err error) {
-	err = w.dump(unix.NFT_MSG_GETTABLE, nil, func(attrs []netlink.Attribute) error {
+func (s socket) readTable() (flags uint32, there bool, err error) {
+	err = s.dump(unix.NFT_MSG_GETTABLE, nil, func(attrs []netlink.Attribute) error {
 		if name(attrs, unix.NFTA_TABLE_NAME) == TableName {
 			flags, there = num(find(attrs, unix.NFTA_TABLE_FLAGS)), true
 		}
@@ -34,9 +34,9 @@ func (w *wire) readTable() (flags uint32, there bool, err error) {
 }
 
 // readChains describes the chains of our table by name.
-func (w *wire) readChains() (map[string]string, error) {
+func (s socket) readChains() (map[string]string, error) {
 	chains := map[string]string{}
-	err := w.dump(unix.NFT_MSG_GETCHAIN, nil, func(attrs []netlink.Attribute) error {
+	err := s.dump(unix.NFT_MSG_GETCHAIN, nil, func(attrs []netlink.Attribute) error {
 		if name(attrs, unix.NFTA_CHAIN_TABLE) != TableName {
 			return nil
 		}
@@ -59,10 +59,10 @@ func (w *wire) readChains() (map[string]string, error) {
 
 // readRules reads the rules of our table by chain, each as a key to compare and a text to show. Nothing is left out: what
 // is not understood is different from what was written.
-func (w *wire) readRules(sets map[string]string) (map[string][]redirect.Line, error) {
+func (s socket) readRules(sets map[string]string) (map[string][]redirect.Line, error) {
 	chains := map[string][]redirect.Line{}
 	filter := []netlink.Attribute{text(unix.NFTA_RULE_TABLE, TableName)}
-	err := w.dump(unix.NFT_MSG_GETRULE, filter, func(attrs []netlink.Attribute) error {
+	err := s.dump(unix.NFT_MSG_GETRULE, filter, func(attrs []netlink.Attribute) error {
 		line, err := readRule(attrs, sets)
 		if name(attrs, unix.NFTA_RULE_TABLE) == TableName {
 			chain := name(attrs, unix.NFTA_RULE_CHAIN)
@@ -89,11 +89,11 @@ func readRule(attrs []netlink.Attribute, sets map[string]string) (redirect.Line,
 }
 
 // readSets returns the content of our table's lists by name.
-func (w *wire) readSets() (map[string]string, error) {
+func (s socket) readSets() (map[string]string, error) {
 	var sets []set
 	var names []string
 	filter := []netlink.Attribute{text(unix.NFTA_SET_TABLE, TableName)}
-	err := w.dump(unix.NFT_MSG_GETSET, filter, func(attrs []netlink.Attribute) error {
+	err := s.dump(unix.NFT_MSG_GETSET, filter, func(attrs []netlink.Attribute) error {
 		names = append(names, name(attrs, unix.NFTA_SET_NAME))
 		sets = append(sets, set{
 			interval: num(find(attrs, unix.NFTA_SET_FLAGS))&unix.NFT_SET_INTERVAL != 0,
@@ -106,7 +106,7 @@ func (w *wire) readSets() (map[string]string, error) {
 	}
 	content := map[string]string{}
 	for i := range sets {
-		if sets[i].elements, err = w.readElements(names[i]); err != nil {
+		if sets[i].elements, err = s.readElements(names[i]); err != nil {
 			return nil, err
 		}
 		content[setKey(names[i], 0)] = sets[i].digest()
@@ -114,10 +114,10 @@ func (w *wire) readSets() (map[string]string, error) {
 	return content, nil
 }
 
-func (w *wire) readElements(set string) ([]element, error) {
+func (s socket) readElements(set string) ([]element, error) {
 	var elements []element
 	filter := []netlink.Attribute{text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName), text(unix.NFTA_SET_ELEM_LIST_SET, set)}
-	err := w.dump(unix.NFT_MSG_GETSETELEM, filter, func(attrs []netlink.Attribute) error {
+	err := s.dump(unix.NFT_MSG_GETSETELEM, filter, func(attrs []netlink.Attribute) error {
 		list, err := netlink.UnmarshalAttributes(find(attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS))
 		if err != nil {
 			return err

@@ -18,13 +18,13 @@ func TestProbeNamesWhatIsRefused(t *testing.T) {
 	}}
 	ns := netns.New(t)
 	ns.Do(t, func() {
-		w, err := dial()
+		s, err := dial()
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		defer w.close()
-		lacks := w.tryAll(append([]redirect.Feature{impossible}, redirect.Features()...))
+		defer s.Close()
+		lacks := s.tryAll(append([]redirect.Feature{impossible}, redirect.Features()...))
 		if len(lacks) != 1 || lacks[0].Feature != impossible.Name {
 			t.Errorf("found lacking: %v: want %s alone", lacks, impossible.Name)
 		}

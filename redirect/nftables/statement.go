@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -67,11 +66,22 @@ func (t *translator) lines(r redirect.Rule, m redirect.Match, f redirect.Family)
 	return []*statement{s, unheard}
 }
 
+// datatype is what the members of a list are: nft's own number for it, by which it prints them, and their length.
+type datatype struct{ number, size uint32 }
+
+var (
+	ipv4Type = datatype{7, 4}
+	ipv6Type = datatype{8, 16}
+	portType = datatype{13, 2}
+	uidType  = datatype{24, 4}
+	gidType  = datatype{25, 4}
+)
+
 // operand is what a list or a value is compared with.
 type operand struct {
 	key  string // as nft calls it
 	load expr.Any
-	kind nftables.SetDatatype
+	kind datatype
 }
 
 func (t *translator) match(s *statement, m redirect.Match, f redirect.Family) {
@@ -79,8 +89,8 @@ func (t *translator) match(s *statement, m redirect.Match, f redirect.Family) {
 	matchInterface(s, "oifname", expr.MetaKeyOIFNAME, m.Out)
 	t.matchFamily(s, m, f)
 	t.matchTransport(s, m)
-	t.matchIDs(s, operand{"meta skuid", &expr.Meta{Key: expr.MetaKeySKUID, Register: register}, nftables.TypeUID}, m.UID)
-	t.matchIDs(s, operand{"meta skgid", &expr.Meta{Key: expr.MetaKeySKGID, Register: register}, nftables.TypeGID}, m.GID)
+	t.matchIDs(s, operand{"meta skuid", &expr.Meta{Key: expr.MetaKeySKUID, Register: register}, uidType}, m.UID)
+	t.matchIDs(s, operand{"meta skgid", &expr.Meta{Key: expr.MetaKeySKGID, Register: register}, gidType}, m.GID)
 	matchMark(s, "meta mark", &expr.Meta{Key: expr.MetaKeyMARK, Register: register}, m.Mark)
 	matchMark(s, "ct mark", &expr.Ct{Key: expr.CtKeyMARK, Register: register}, m.ConnMark)
 	matchState(s, m.State)
@@ -108,10 +118,10 @@ func (t *translator) matchFamily(s *statement, m redirect.Match, f redirect.Fami
 	s.exprs = append(s.exprs, &expr.Meta{Key: expr.MetaKeyNFPROTO, Register: register}, equal([]byte{proto}))
 	before := len(s.words)
 	source, destination, length := uint32(12), uint32(16), uint32(4)
-	key, keyType := "ip", nftables.TypeIPAddr
+	key, keyType := "ip", ipv4Type
 	if f == redirect.IPv6 {
 		source, destination, length = 8, 24, 16
-		key, keyType = "ip6", nftables.TypeIP6Addr
+		key, keyType = "ip6", ipv6Type
 	}
 	load := func(offset uint32) *expr.Payload {
 		return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length}
@@ -191,7 +201,7 @@ func (t *translator) matchPorts(s *statement, key string, offset uint32, ports r
 		}
 		s.add(fmt.Sprintf("%s%s%d", key, negated(ports.Not), ports.List[0]), load, compare)
 	default:
-		t.lookup(s, operand{key, load, nftables.TypeInetService}, ports.Not, portSet(ports.List))
+		t.lookup(s, operand{key, load, portType}, ports.Not, portSet(ports.List))
 	}
 }
 
@@ -215,7 +225,7 @@ func (t *translator) matchIDs(s *statement, op operand, ids redirect.IDs) {
 // lookup tests the loaded value against a list.
 func (t *translator) lookup(s *statement, op operand, not bool, list *set) {
 	t.sets++
-	list.id, list.key, list.size = t.sets, op.kind.GetNFTMagic(), op.kind.Bytes
+	list.id, list.key, list.size = t.sets, op.kind.number, op.kind.size
 	s.sets = append(s.sets, list)
 	s.add(fmt.Sprintf("%s%s{ %s }", op.key, negated(not), strings.Join(list.text, ", ")), op.load,
 		&expr.Lookup{SourceRegister: register, SetName: anonymous, SetID: list.id, Invert: not})

@@ -20,13 +20,13 @@ func Verify(rs redirect.Ruleset) ([]redirect.Problem, error) {
 }
 
 func verifyTable(t *table) ([]redirect.Problem, error) {
-	w, err := dial()
+	s, err := dial()
 	if err != nil {
 		return nil, err
 	}
-	defer w.close()
+	defer s.Close()
 	where := "table inet " + TableName
-	flags, there, err := w.readTable()
+	flags, there, err := s.readTable()
 	if err != nil {
 		return nil, err
 	}
@@ -37,12 +37,12 @@ func verifyTable(t *table) ([]redirect.Problem, error) {
 	if flags != 0 {
 		problems = append(problems, redirect.Problem{Where: where, What: fmt.Sprintf("changed: want no flags, found %#x", flags)})
 	}
-	have, err := w.readChains()
+	have, err := s.readChains()
 	if err != nil {
 		return nil, err
 	}
 	problems = append(problems, t.verifyChains(have)...)
-	rules, err := t.verifyRules(w)
+	rules, err := t.verifyRules(s)
 	return append(problems, rules...), err
 }
 
@@ -66,12 +66,12 @@ func (t *table) verifyChains(have map[string]string) []redirect.Problem {
 }
 
 // verifyRules compares rule by rule, in the kernel's own encoding.
-func (t *table) verifyRules(w *wire) ([]redirect.Problem, error) {
-	sets, err := w.readSets()
+func (t *table) verifyRules(s socket) ([]redirect.Problem, error) {
+	sets, err := s.readSets()
 	if err != nil {
 		return nil, err
 	}
-	have, err := w.readRules(sets)
+	have, err := s.readRules(sets)
 	if err != nil {
 		return nil, err
 	}

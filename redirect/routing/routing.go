@@ -6,66 +6,115 @@
 package routing
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"slices"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/wire"
 )
 
 // Apply raises lo and adds what the ruleset asks for. It returns a function that takes back what it added, for a caller
 // that fails later; on an error it has done so itself.
 func Apply(rs redirect.Ruleset) (undo func(), err error) {
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return nil, fmt.Errorf("find lo: %w", err)
-	}
-	if err := netlink.LinkSetUp(lo); err != nil { // the kernel refuses local routes through a link that is down
-		return nil, fmt.Errorf("raise lo: %w", err)
-	}
-	var undos []func()
-	undo = func() {
-		for _, f := range slices.Backward(undos) {
-			f()
-		}
-	}
-	steps, err := steps(rs, lo)
+	s, err := wire.Dial(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range steps {
-		err := s.add()
+	defer s.Close()
+	// A link that is down has no addresses to tell the families by, and the kernel refuses local routes through it.
+	raised, err := s.Exchange([]wire.Message{raiseLo})
+	if err != nil {
+		return nil, err
+	}
+	if err := raised[0].Err; err != nil {
+		return nil, fmt.Errorf("raise lo: %w", err)
+	}
+	steps, err := missing(s, rs)
+	if err != nil {
+		return nil, err
+	}
+	return add(s, steps)
+}
+
+func add(s *wire.Socket, steps []step) (undo func(), err error) {
+	var messages []wire.Message
+	for _, one := range steps {
+		messages = append(messages, one.add())
+	}
+	answers, err := s.Exchange(messages)
+	if err != nil {
+		return nil, err
+	}
+	var added []step
+	for i, a := range answers {
+		one := steps[i]
 		switch {
-		case err == nil:
-			undos = append(undos, func() { _ = s.remove() })
-		case errors.Is(err, unix.EEXIST), s.family == redirect.IPv6 && noIPv6(err):
+		case a.Err == nil:
+			added = append(added, one)
+		case errors.Is(a.Err, unix.EEXIST), one.family == redirect.IPv6 && noIPv6(a.Err):
 		default:
-			undo()
-			return nil, fmt.Errorf("%s: %w", s.command, err)
+			err = cmp.Or(err, fmt.Errorf("%s: %w", one.command, a.Err)) // the first: others often follow from it
 		}
+	}
+	undo = func() { _ = remove(added) } // whoever undoes has an error to tell already
+	if err != nil {
+		undo()
+		return nil, err
 	}
 	return undo, nil
 }
 
+// missing lists what to add. What has only addresses is not read first: the kernel says what it has and what it cannot.
+// Rules of the routing policy are looked for, since it takes the same one any number of times.
+func missing(s *wire.Socket, rs redirect.Ruleset) ([]step, error) {
+	if len(rs.Routes) == 0 {
+		return steps(rs, redirect.Families), nil
+	}
+	wanted, err := expected(s, rs)
+	if err != nil {
+		return nil, err
+	}
+	var missing []step
+	for _, one := range wanted {
+		there, err := one.present(s)
+		if err != nil {
+			return nil, err
+		}
+		if !there {
+			missing = append(missing, one)
+		}
+	}
+	return missing, nil
+}
+
 // Remove takes away what Apply adds; what is not there is not missed.
-func Remove(rs redirect.Ruleset) error {
-	steps, err := steps(rs, nil)
+func Remove(rs redirect.Ruleset) error { return remove(steps(rs, redirect.Families)) }
+
+func remove(steps []step) error {
+	if len(steps) == 0 {
+		return nil
+	}
+	s, err := wire.Dial(unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	var messages []wire.Message
+	for _, one := range slices.Backward(steps) {
+		messages = append(messages, one.remove())
+	}
+	answers, err := s.Exchange(messages)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, s := range slices.Backward(steps) {
-		if present, err := s.present(); err != nil {
-			errs = append(errs, err)
-		} else if present {
-			if err := s.remove(); err != nil && !gone(err) {
-				errs = append(errs, fmt.Errorf("undo %s: %w", s.command, err))
-			}
+	for i, a := range answers {
+		if a.Err != nil && !gone(a.Err) {
+			errs = append(errs, fmt.Errorf("undo %s: %w", steps[len(steps)-1-i].command, a.Err))
 		}
 	}
 	return errors.Join(errs...)
@@ -73,150 +122,73 @@ func Remove(rs redirect.Ruleset) error {
 
 // Verify names what is missing.
 func Verify(rs redirect.Ruleset) ([]redirect.Problem, error) {
-	steps, err := steps(rs, nil)
-	if err != nil || len(steps) == 0 {
+	if len(rs.Addresses) == 0 && len(rs.Routes) == 0 {
+		return nil, nil
+	}
+	s, err := wire.Dial(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	steps, err := expected(s, rs)
+	if err != nil {
 		return nil, err
 	}
 	var problems []redirect.Problem
-	for _, s := range steps {
-		present, err := s.present()
+	for _, one := range steps {
+		there, err := one.present(s)
 		if err != nil {
 			return nil, err
 		}
-		if !present {
-			problems = append(problems, redirect.Problem{Where: s.where, What: "missing: " + s.command})
+		if !there {
+			problems = append(problems, redirect.Problem{Where: one.where, What: "missing: " + one.command})
 		}
 	}
 	return problems, nil
 }
 
+// expected lists what the namespace should have. Where lo has no IPv6, nothing of it is.
+func expected(s *wire.Socket, rs redirect.Ruleset) ([]step, error) {
+	there, err := ipv6(s)
+	if err != nil {
+		return nil, err
+	}
+	if there {
+		return steps(rs, redirect.Families), nil
+	}
+	return steps(rs, []redirect.Family{redirect.IPv4}), nil
+}
+
+// ipv6 looks for an IPv6 address on lo: the kernel gives it ::1 whenever it does IPv6 there.
+func ipv6(s *wire.Socket) (bool, error) {
+	addresses, err := s.Dump(addressesOf(redirect.IPv6))
+	if err != nil {
+		if noIPv6(err) {
+			return false, nil
+		}
+		return false, fmt.Errorf("list addresses of lo: %w", err)
+	}
+	return slices.ContainsFunc(addresses, onLo), nil
+}
+
 // Render returns the commands of iproute2 that do the same.
 func Render(rs redirect.Ruleset) []string {
 	var commands []string
-	for _, a := range rs.Addresses {
-		commands = append(commands, addressCommand(a))
-	}
-	for _, r := range rs.Routes {
-		for _, f := range redirect.Families {
-			commands = append(commands, routeCommand(r, f), ruleCommand(r, f))
-		}
+	for _, one := range steps(rs, redirect.Families) {
+		commands = append(commands, one.command)
 	}
 	return commands
 }
 
-// step is one address, route or rule.
-type step struct {
-	command string // of iproute2, for people
-	where   string
-	family  redirect.Family
-	add     func() error
-	remove  func() error
-	present func() (bool, error)
-}
-
-// steps lists what the namespace should have, in the order of adding. Where lo has no IPv6, nothing of it is expected.
-func steps(rs redirect.Ruleset, lo netlink.Link) ([]step, error) {
-	if len(rs.Addresses) == 0 && len(rs.Routes) == 0 {
-		return nil, nil
+// Probe names what this kernel lacks.
+func Probe() []redirect.Lack {
+	s, err := wire.Dial(unix.NETLINK_ROUTE)
+	if err == nil {
+		defer s.Close()
+		_, err = s.Dump(rulesOf(redirect.IPv4))
 	}
-	if lo == nil {
-		var err error
-		if lo, err = netlink.LinkByName("lo"); err != nil {
-			return nil, fmt.Errorf("find lo: %w", err)
-		}
-	}
-	families, err := familiesOf(lo)
 	if err != nil {
-		return nil, err
-	}
-	var steps []step
-	for _, a := range rs.Addresses {
-		if slices.Contains(families, redirect.FamilyOf(a.Addr())) {
-			steps = append(steps, addressStep(a, lo))
-		}
-	}
-	for _, r := range rs.Routes {
-		for _, f := range families {
-			steps = append(steps, routeStep(r, f, lo), ruleStep(r, f))
-		}
-	}
-	return steps, nil
-}
-
-// familiesOf looks for ::1, which the kernel gives to lo whenever it does IPv6 there.
-func familiesOf(lo netlink.Link) ([]redirect.Family, error) {
-	addrs, err := netlink.AddrList(lo, netlink.FAMILY_V6)
-	if err != nil && !noIPv6(err) {
-		return nil, fmt.Errorf("list addresses of lo: %w", err)
-	}
-	if len(addrs) == 0 {
-		return []redirect.Family{redirect.IPv4}, nil
-	}
-	return redirect.Families, nil
-}
-
-func addressCommand(p netip.Prefix) string { return fmt.Sprintf("ip address add %s dev lo", p) }
-
-func addressStep(p netip.Prefix, lo netlink.Link) step {
-	addr := &netlink.Addr{IPNet: ipNet(p), Flags: unix.IFA_F_NODAD}
-	return step{
-		command: addressCommand(p), where: "lo", family: redirect.FamilyOf(p.Addr()),
-		add:    func() error { return netlink.AddrAdd(lo, addr) },
-		remove: func() error { return netlink.AddrDel(lo, addr) },
-		present: func() (bool, error) {
-			addrs, err := netlink.AddrList(lo, netlinkFamily(redirect.FamilyOf(p.Addr())))
-			return slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IPNet.String() == p.String() }), err
-		},
-	}
-}
-
-func routeCommand(r redirect.PolicyRoute, f redirect.Family) string {
-	return fmt.Sprintf("ip %sroute add local default dev lo table %d", option(f), r.Table)
-}
-
-func routeStep(r redirect.PolicyRoute, f redirect.Family, lo netlink.Link) step {
-	route := &netlink.Route{
-		LinkIndex: lo.Attrs().Index, Table: int(r.Table), Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Dst: anywhere(f),
-	}
-	return step{
-		command: routeCommand(r, f), where: fmt.Sprintf("routing table %d", r.Table), family: f,
-		add:    func() error { return netlink.RouteAdd(route) },
-		remove: func() error { return netlink.RouteDel(route) },
-		present: func() (bool, error) {
-			want := &netlink.Route{Table: int(r.Table), Type: unix.RTN_LOCAL, LinkIndex: lo.Attrs().Index}
-			routes, err := netlink.RouteListFiltered(netlinkFamily(f), want, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE|netlink.RT_FILTER_OIF)
-			return slices.ContainsFunc(routes, func(have netlink.Route) bool { return isDefault(have.Dst) }), err
-		},
-	}
-}
-
-func ruleCommand(r redirect.PolicyRoute, f redirect.Family) string {
-	return fmt.Sprintf("ip %srule add fwmark 0x%x lookup %d", option(f), r.Mark, r.Table)
-}
-
-// ruleStep looks before it adds: the kernel accepts the same rule any number of times.
-func ruleStep(r redirect.PolicyRoute, f redirect.Family) step {
-	rule := netlink.NewRule()
-	rule.Family, rule.Mark, rule.Table = netlinkFamily(f), r.Mark, int(r.Table)
-	present := func() (bool, error) {
-		rules, err := netlink.RuleListFiltered(netlinkFamily(f), rule, netlink.RT_FILTER_MARK|netlink.RT_FILTER_TABLE)
-		return len(rules) > 0, err
-	}
-	return step{
-		command: ruleCommand(r, f), where: "routing policy", family: f, present: present,
-		add: func() error {
-			if already, err := present(); err != nil || already {
-				return errors.Join(err, existsIf(already))
-			}
-			return netlink.RuleAdd(rule)
-		},
-		remove: func() error { return netlink.RuleDel(rule) },
-	}
-}
-
-func existsIf(already bool) error {
-	if already {
-		return unix.EEXIST
+		return []redirect.Lack{{Feature: "policy routing, which TPROXY needs", Module: "none: CONFIG_IP_MULTIPLE_TABLES", Cause: err}}
 	}
 	return nil
 }
@@ -226,47 +198,7 @@ func noIPv6(err error) bool {
 	return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
+// gone are the errors of what is not there to be removed.
 func gone(err error) bool {
-	return errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EADDRNOTAVAIL)
-}
-
-func netlinkFamily(f redirect.Family) int {
-	if f == redirect.IPv6 {
-		return netlink.FAMILY_V6
-	}
-	return netlink.FAMILY_V4
-}
-
-func option(f redirect.Family) string {
-	if f == redirect.IPv6 {
-		return "-6 "
-	}
-	return ""
-}
-
-func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-}
-
-func anywhere(f redirect.Family) *net.IPNet {
-	if f == redirect.IPv6 {
-		return ipNet(netip.PrefixFrom(netip.IPv6Unspecified(), 0))
-	}
-	return ipNet(netip.PrefixFrom(netip.IPv4Unspecified(), 0))
-}
-
-func isDefault(n *net.IPNet) bool {
-	if n == nil {
-		return true
-	}
-	ones, _ := n.Mask.Size()
-	return ones == 0
-}
-
-// Probe names what this kernel lacks.
-func Probe() []redirect.Lack {
-	if _, err := netlink.RuleList(netlink.FAMILY_V4); err != nil {
-		return []redirect.Lack{{Feature: "policy routing, which TPROXY needs", Module: "none: CONFIG_IP_MULTIPLE_TABLES", Cause: err}}
-	}
-	return nil
+	return errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EADDRNOTAVAIL) || noIPv6(err)
 }
