@@ -83,11 +83,7 @@ func (s Sources) dialAgent(ctx context.Context) (net.Conn, error) {
 
 func readAnswer(status int, body []byte, ref Ref) answer {
 	if status == http.StatusOK {
-		pod, err := decodePod(body)
-		if err != nil {
-			return answer{verdict: away, err: fmt.Errorf("%w: %s", errNonsense, brief(err.Error()))}
-		}
-		return ref.match(pod)
+		return ref.take(body)
 	}
 	var why refusal
 	err := json.Unmarshal(body, &why)

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
 )
 
 // Ref names the pod that the runtime talks about.
@@ -31,7 +31,7 @@ func (r Ref) validate() error {
 
 // An answer is what one try at a source brought: the pod, or a verdict and its cause.
 type answer struct {
-	pod     *corev1.Pod
+	pod     *kubepod.Pod
 	verdict verdict
 	err     error
 	remedy  string
@@ -51,14 +51,18 @@ const (
 	misconfigured                // there is nothing to ask with
 )
 
-// match tells the pod that was meant from others of its name, and from nonsense. A pod without containers is nonsense: it
-// must not pass for one that has no proxy.
-func (r Ref) match(pod *corev1.Pod) answer {
-	switch {
-	case pod.Namespace != r.Namespace, pod.Name != r.Name, pod.UID == "", len(pod.Spec.Containers) == 0:
+// take reads a pod, and tells the one that was meant from others of its name and from nonsense. A pod without containers is
+// nonsense: it must not pass for one that has no proxy.
+func (r Ref) take(body []byte) answer {
+	pod, err := kubepod.Parse(body)
+	if err != nil {
+		return answer{verdict: away, err: fmt.Errorf("%w: %s", errNonsense, brief(err.Error()))}
+	}
+	switch m := pod.Metadata; {
+	case m.Namespace != r.Namespace, m.Name != r.Name, m.UID == "", len(pod.Spec.Containers) == 0:
 		return answer{verdict: away, err: errNonsense}
-	case r.UID != "" && string(pod.UID) != r.UID && pod.Annotations[corev1.MirrorPodAnnotationKey] == "":
-		return answer{verdict: absent, err: r.otherUID(string(pod.UID))}
+	case r.UID != "" && m.UID != r.UID && !pod.Mirror():
+		return answer{verdict: absent, err: r.otherUID(m.UID)}
 	default:
 		return answer{pod: pod}
 	}
@@ -76,7 +80,7 @@ func silence(ctx context.Context, err error) answer {
 	return answer{verdict: away, err: plain(err)}
 }
 
-// plain drops what net, net/http and client-go put around a cause: our error says it already.
+// plain drops what net and net/http put around a cause: our error says it already.
 func plain(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errBroken

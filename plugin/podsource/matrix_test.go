@@ -1,6 +1,7 @@
 package podsource
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
 	"github.com/sidecar-cni/sidecar-cni/test/agent"
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
@@ -34,6 +36,20 @@ func meshed(uid types.UID) *corev1.Pod {
 			{Name: "istio-proxy", Args: []string{"proxy", "sidecar"}, SecurityContext: &corev1.SecurityContext{RunAsUser: &user}},
 		}},
 	}
+}
+
+// facts are those of a pod as the API server writes it.
+func facts(t *testing.T, pod *corev1.Pod) redirect.Pod {
+	t.Helper()
+	data, err := json.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := kubepod.Parse(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed.Facts()
 }
 
 // A behaviour is what a source does, and the words that make its error useful.
@@ -173,7 +189,7 @@ func checkPair(t *testing.T, agentDoes, apiDoes, want string) {
 		t.Errorf("it took %v, past the deadline", took)
 	}
 	if want == FromAgent || want == FromAPI {
-		if diff := cmp.Diff(Found{Pod: kubepod.From(meshed("5d1c")), UID: "5d1c", From: want}, found); diff != "" || err != nil {
+		if diff := cmp.Diff(Found{Pod: facts(t, meshed("5d1c")), UID: "5d1c", From: want}, found); diff != "" || err != nil {
 			t.Errorf("error %v, found (-want +got):\n%s", err, diff)
 		}
 		return

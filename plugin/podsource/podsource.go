@@ -35,7 +35,6 @@ import (
 	"time"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
-	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
 )
 
 const (
@@ -106,14 +105,14 @@ type search struct {
 func (s *search) round(ctx context.Context) (Found, bool) {
 	s.agent = ask(ctx, s.askAgent, agentBound, s.agent)
 	if pod := s.agent.pod; pod != nil {
-		return Found{Pod: kubepod.From(pod), UID: string(pod.UID), From: FromAgent}, true
+		return Found{Pod: pod.Facts(), UID: pod.Metadata.UID, From: FromAgent}, true
 	}
 	if time.Now().Before(s.apiAfter) {
 		return Found{}, false
 	}
 	s.api = ask(ctx, s.askAPI, apiBound, s.api)
 	if pod := s.api.pod; pod != nil {
-		return Found{Pod: kubepod.From(pod), UID: string(pod.UID), From: FromAPI}, true
+		return Found{Pod: pod.Facts(), UID: pod.Metadata.UID, From: FromAPI}, true
 	}
 	s.apiAfter = time.Now().Add(s.api.after)
 	return Found{}, false

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
-	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
 	"github.com/sidecar-cni/sidecar-cni/test/agent"
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
 )
@@ -303,7 +302,7 @@ func TestWhatTheSourcesAreAsked(t *testing.T) {
 		{"GET", "/v1/pods/shop/web%200%3Fx?uid=a%26b%3Dc", "", "sidecar-cni", true},
 		{
 			"GET", "/api/v1/namespaces/shop/pods/web%200%3Fx",
-			"application/vnd.kubernetes.protobuf,application/json", "sidecar-cni", true,
+			"application/json", "sidecar-cni", true,
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -334,7 +333,7 @@ func TestRealSockets(t *testing.T) {
 	defer cancel()
 	for from, socket := range map[string]string{FromAPI: node.Socket() + ".away", FromAgent: node.Socket()} {
 		found, err := Sources{AgentSocket: socket, Kubeconfig: api.Kubeconfig()}.Find(ctx, web)
-		if diff := cmp.Diff(Found{Pod: kubepod.From(pod), UID: "5d1c", From: from}, found); diff != "" || err != nil {
+		if diff := cmp.Diff(Found{Pod: facts(t, pod), UID: "5d1c", From: from}, found); diff != "" || err != nil {
 			t.Errorf("error %v, found (-want +got):\n%s", err, diff)
 		}
 	}

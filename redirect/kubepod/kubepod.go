@@ -1,56 +1,116 @@
-// Package kubepod reads the facts of a pod that decide about its traffic from the Kubernetes API's form of it. It is the
-// only place of the core that knows Kubernetes' types.
+// Package kubepod reads the facts of a pod that decide about its traffic from the form in which the Kubernetes API writes
+// pods. It is the only place of the core that knows that form.
 //
-//	decision, err := redirect.Decide(kubepod.From(pod), redirect.Defaults())
+//	pod, err := kubepod.Parse(data)
+//	decision, err := redirect.Decide(pod.Facts(), redirect.Defaults())
+//
+// Be aware: it knows the fields that decide and skips the others. The types of k8s.io/api would read all of them, and take a
+// process that reads one pod 3 ms to get ready; docs/agent-protocol.md lists the same fields.
 package kubepod
 
 import (
+	"encoding/json"
 	"slices"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
-// From returns the facts of a pod. The nameservers are not among them: only the runtime knows what it will write.
-func From(pod *corev1.Pod) redirect.Pod {
-	spec := &redirect.Spec{Labels: pod.Labels}
-	if sc := pod.Spec.SecurityContext; sc != nil {
-		spec.RunAsUser, spec.RunAsGroup = sc.RunAsUser, sc.RunAsGroup
+// Pod is the part of a Kubernetes Pod that decides.
+type Pod struct {
+	Metadata Metadata `json:"metadata"`
+	Spec     Spec     `json:"spec"`
+}
+
+// Metadata says which pod it is, and what was said about it.
+type Metadata struct {
+	Namespace   string            `json:"namespace"`
+	Name        string            `json:"name"`
+	UID         string            `json:"uid"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// Spec is what runs in it.
+type Spec struct {
+	InitContainers  []Container `json:"initContainers"`
+	Containers      []Container `json:"containers"`
+	SecurityContext User        `json:"securityContext"`
+}
+
+// Container is one of the pod's.
+type Container struct {
+	Name            string     `json:"name"`
+	Args            []string   `json:"args"`
+	Env             []Variable `json:"env"`
+	RestartPolicy   string     `json:"restartPolicy"`
+	SecurityContext User       `json:"securityContext"`
+}
+
+// Variable is a variable of the environment.
+type Variable struct {
+	Name      string    `json:"name"`
+	Value     string    `json:"value"`
+	ValueFrom *struct{} `json:"valueFrom"` // whatever the source is
+}
+
+// User is who something runs as; nil is not said.
+type User struct {
+	RunAsUser  *int64 `json:"runAsUser"`
+	RunAsGroup *int64 `json:"runAsGroup"`
+}
+
+// restartAlways is the restart policy of an init container that stays: a native sidecar.
+const restartAlways = "Always"
+
+// mirrored is the annotation of the API server's image of a static pod.
+const mirrored = "kubernetes.io/config.mirror"
+
+// Parse reads a pod in JSON.
+func Parse(data []byte) (*Pod, error) {
+	pod := &Pod{}
+	return pod, json.Unmarshal(data, pod)
+}
+
+// Mirror reports whether it stands for a static pod, whose uid is another one.
+func (p *Pod) Mirror() bool { return p.Metadata.Annotations[mirrored] != "" }
+
+// Facts returns what decides. The nameservers are not among it: only the runtime knows what it will write.
+func (p *Pod) Facts() redirect.Pod {
+	spec := &redirect.Spec{
+		Labels: p.Metadata.Labels, RunAsUser: p.Spec.SecurityContext.RunAsUser, RunAsGroup: p.Spec.SecurityContext.RunAsGroup,
 	}
-	for i := range pod.Spec.InitContainers {
-		c := container(&pod.Spec.InitContainers[i])
-		c.Init = true
-		spec.Containers = append(spec.Containers, c)
+	for _, c := range p.Spec.InitContainers {
+		facts := c.facts()
+		facts.Init = true
+		spec.Containers = append(spec.Containers, facts)
 	}
-	for i := range pod.Spec.Containers {
-		spec.Containers = append(spec.Containers, container(&pod.Spec.Containers[i]))
+	for _, c := range p.Spec.Containers {
+		spec.Containers = append(spec.Containers, c.facts())
 	}
-	annotations := pod.Annotations
+	annotations := p.Metadata.Annotations
 	if annotations == nil {
 		annotations = map[string]string{} // told, and empty
 	}
-	return redirect.Pod{Namespace: pod.Namespace, Name: pod.Name, Annotations: annotations, Spec: spec}
+	return redirect.Pod{Namespace: p.Metadata.Namespace, Name: p.Metadata.Name, Annotations: annotations, Spec: spec}
 }
 
-func container(c *corev1.Container) redirect.Container {
-	out := redirect.Container{
-		Name:  c.Name,
-		Stays: c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways,
-		Args:  c.Args,
-		Env:   map[string]string{},
+func (c Container) facts() redirect.Container {
+	facts := redirect.Container{
+		Name:       c.Name,
+		Stays:      c.RestartPolicy == restartAlways,
+		Args:       c.Args,
+		Env:        map[string]string{},
+		RunAsUser:  c.SecurityContext.RunAsUser,
+		RunAsGroup: c.SecurityContext.RunAsGroup,
 	}
 	for _, e := range c.Env { // of several with one name the last counts
-		out.EnvFrom = slices.DeleteFunc(out.EnvFrom, func(name string) bool { return name == e.Name })
-		delete(out.Env, e.Name)
+		facts.EnvFrom = slices.DeleteFunc(facts.EnvFrom, func(name string) bool { return name == e.Name })
+		delete(facts.Env, e.Name)
 		if e.ValueFrom != nil {
-			out.EnvFrom = append(out.EnvFrom, e.Name)
+			facts.EnvFrom = append(facts.EnvFrom, e.Name)
 			continue
 		}
-		out.Env[e.Name] = e.Value
+		facts.Env[e.Name] = e.Value
 	}
-	if sc := c.SecurityContext; sc != nil {
-		out.RunAsUser, out.RunAsGroup = sc.RunAsUser, sc.RunAsGroup
-	}
-	return out
+	return facts
 }

@@ -1,6 +1,7 @@
 package kubepod_test
 
 import (
+	"encoding/json"
 	"net/netip"
 	"os"
 	"testing"
@@ -33,6 +34,20 @@ func read(t *testing.T, file string) *corev1.Pod {
 	return &pod
 }
 
+// facts are those of a pod as the API server writes it.
+func facts(t *testing.T, pod *corev1.Pod) redirect.Pod {
+	t.Helper()
+	data, err := json.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := kubepod.Parse(data)
+	if err != nil {
+		t.Fatalf("%v\nin %s", err, data)
+	}
+	return parsed.Facts()
+}
+
 func decide(t *testing.T, pod redirect.Pod) redirect.Decision {
 	t.Helper()
 	d, err := redirect.Decide(pod, redirect.Defaults())
@@ -45,7 +60,7 @@ func decide(t *testing.T, pod redirect.Pod) redirect.Decision {
 func TestInjectedPod(t *testing.T) {
 	t.Parallel()
 	pod := read(t, "testdata/sidecar.yaml")
-	got := kubepod.From(pod)
+	got := facts(t, pod)
 	want := redirect.Pod{
 		Namespace:   "bookinfo",
 		Name:        "reviews-v1-5b5d6494f4-9xk2c",
@@ -90,7 +105,7 @@ func TestInjectedPod(t *testing.T) {
 
 func TestNativeSidecar(t *testing.T) {
 	t.Parallel()
-	got := kubepod.From(read(t, "testdata/native.yaml"))
+	got := facts(t, read(t, "testdata/native.yaml"))
 	want := []redirect.Container{
 		{Name: "schema", Init: true, RunAsUser: id(2000), Env: map[string]string{}},
 		{Name: "istio-validation", Init: true, RunAsUser: id(1337), RunAsGroup: id(1337), Env: map[string]string{}},
@@ -113,12 +128,12 @@ func TestNativeSidecar(t *testing.T) {
 // A pod that says nothing has said so: the annotations are known, and none.
 func TestPodThatSaysNothing(t *testing.T) {
 	t.Parallel()
-	got := kubepod.From(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}})
+	got := facts(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}})
 	want := redirect.Pod{Namespace: "a", Name: "b", Annotations: map[string]string{}, Spec: &redirect.Spec{}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("pod (-want +got):\n%s", diff)
 	}
-	got = kubepod.From(&corev1.Pod{
+	got = facts(t, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "istio-proxy"}}},
 	})
@@ -164,7 +179,7 @@ func TestContainers(t *testing.T) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			got := kubepod.From(&corev1.Pod{Spec: row.pod})
+			got := facts(t, &corev1.Pod{Spec: row.pod})
 			if diff := cmp.Diff(&row.want, got.Spec); diff != "" {
 				t.Errorf("spec (-want +got):\n%s", diff)
 			}

@@ -19,11 +19,8 @@ type testCase struct {
 	conf    map[string]any    // beside what every call has
 	want    outcome
 	rules   comparison // nil where no rules are written
-	budget  budget
+	budget  float64    // the most that it may take, as a ratio to the empty program; 0 is no budget
 }
-
-// budget is the most that a case may take, as ratios. 0 is no budget.
-type budget struct{ empty, version float64 }
 
 // The other budgets of the design.
 const (
@@ -59,21 +56,21 @@ func (n *node) cases() []testCase {
 		},
 		{
 			name: "pod not ours, told by the runtime", program: n.programs.plugin, command: "ADD", told: unmeshed,
-			want: outcome{"skipped", "runtime"}, budget: budget{3, 1.3},
+			want: outcome{"skipped", "runtime"}, budget: 3,
 		},
 		{
 			name: "ours, agent's cache, nftables", program: n.programs.plugin, command: "ADD", told: ours,
-			want: outcome{"redirected", "agent"}, rules: nftables.Verify, budget: budget{4.5, 1.8},
+			want: outcome{"redirected", "agent"}, rules: nftables.Verify, budget: 4.5,
 		},
 		{
 			name: "ours, API server over TLS, nftables", program: n.programs.plugin, command: "ADD", told: ours,
 			conf: map[string]any{"agentSocket": away},
-			want: outcome{"redirected", "api"}, rules: nftables.Verify, budget: budget{7.5, 3},
+			want: outcome{"redirected", "api"}, rules: nftables.Verify, budget: 7.5,
 		},
 		{
 			name: "ours, agent's cache, iptables-nft", program: n.programs.plugin, command: "ADD", told: ours,
 			conf: map[string]any{"backend": "iptables-nft"},
-			want: outcome{"redirected", "agent"}, rules: withIptables, budget: budget{10, 4},
+			want: outcome{"redirected", "agent"}, rules: withIptables, budget: 10,
 		},
 	}
 }

@@ -52,12 +52,11 @@ func (r report) print(out io.Writer) {
 	fmt.Fprintf(out, "\nThe plugin's speed in milliseconds, on %d cores; rounds in which all cases took turns: %d\n\n",
 		runtime.NumCPU(), len(r.rows[0].took))
 	empty, version := r.rows[0].wall(median), r.rows[1].wall(median)
-	lines := [][]string{{"", "wall", "p95", "CPU", "to empty", "budget", "", "to VERSION", "budget", "", "memory"}}
+	lines := [][]string{{"", "wall", "p95", "CPU", "to empty", "budget", "", "to VERSION", "memory"}}
 	for _, row := range r.rows {
 		line := []string{row.name, millis(row.wall(median)), millis(row.wall(0.95)), millis(row.cpu())}
-		line = append(line, compare(row.wall(median), empty, row.budget.empty)...)
-		line = append(line, compare(row.wall(median), version, row.budget.version)...)
-		lines = append(lines, append(line, mebi(row.memory())))
+		line = append(line, compare(row.wall(median), empty, row.budget)...)
+		lines = append(lines, append(line, ratio(row.wall(median), version), mebi(row.memory())))
 	}
 	write(out, lines)
 	fmt.Fprintln(out)
@@ -83,12 +82,13 @@ func (r report) totals() [][]string {
 
 // compare has the cells of a ratio, its budget, and whether it holds.
 func compare(have, base time.Duration, budget float64) []string {
-	ratio := float64(have) / float64(base)
 	if budget == 0 {
-		return []string{fmt.Sprintf("%.2f", ratio), "", ""}
+		return []string{ratio(have, base), "", ""}
 	}
-	return []string{fmt.Sprintf("%.2f", ratio), fmt.Sprintf("%.1f", budget), mark(ratio <= budget)}
+	return []string{ratio(have, base), fmt.Sprintf("%.1f", budget), mark(float64(have) <= budget*float64(base))}
 }
+
+func ratio(have, base time.Duration) string { return fmt.Sprintf("%.2f", float64(have)/float64(base)) }
 
 func mark(holds bool) string {
 	if holds {

@@ -13,6 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
 )
 
 const (
@@ -107,3 +110,16 @@ func (a *api) get(w http.ResponseWriter, r *http.Request) {
 func (a *api) put(p *pod) { a.pods["/api/v1/namespaces/"+p.object.Namespace+"/pods/"+p.name] = p }
 
 func (a *api) close() { a.Close() }
+
+// decide tells what the plugin makes of the pod.
+func (p *pod) decide() (redirect.Decision, error) {
+	data, err := json.Marshal(&p.object)
+	if err != nil {
+		return redirect.Decision{}, err
+	}
+	read, err := kubepod.Parse(data)
+	if err != nil {
+		return redirect.Decision{}, err
+	}
+	return redirect.Decide(read.Facts(), redirect.Defaults())
+}

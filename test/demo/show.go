@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
-	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
 )
 
@@ -142,7 +141,7 @@ func (s *stage) took() string {
 // explain prints what was decided for a pod and which rules it has.
 func (s *stage) explain(p *pod) (redirect.Ruleset, error) {
 	told := s.node.outcome()
-	d, err := redirect.Decide(kubepod.From(&p.object), redirect.Defaults())
+	d, err := p.decide()
 	if err != nil {
 		return redirect.Ruleset{}, err
 	}

@@ -6,48 +6,7 @@ import (
 	"net"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/randfill"
-
-	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
 )
-
-// Whatever kubepod reads of a pod must survive: a field that it begins to read and wirePod lacks fails here.
-func TestDecodedPodHasTheFactsOfTheWholePod(t *testing.T) {
-	t.Parallel()
-	filler := randfill.NewWithSeed(1).NilChance(0.2).NumElements(1, 4).MaxDepth(8).Funcs(
-		func(p *corev1.ContainerRestartPolicy, c randfill.Continue) {
-			if *p = corev1.ContainerRestartPolicyNever; c.Bool() {
-				*p = corev1.ContainerRestartPolicyAlways
-			}
-		})
-	for range 100 {
-		var pod corev1.Pod
-		filler.Fill(&pod.Labels)
-		filler.Fill(&pod.Annotations)
-		filler.Fill(&pod.Spec.SecurityContext)
-		for _, containers := range []*[]corev1.Container{&pod.Spec.InitContainers, &pod.Spec.Containers} {
-			filler.Fill(containers)
-		}
-		data, err := json.Marshal(&pod)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var whole corev1.Pod
-		if err := json.Unmarshal(data, &whole); err != nil {
-			t.Fatal(err)
-		}
-		got, err := decodePod(data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(kubepod.From(&whole), kubepod.From(got)); diff != "" {
-			t.Fatalf("facts (-whole +decoded):\n%s\nof %s", diff, data)
-		}
-	}
-}
 
 func FuzzAgentAnswer(f *testing.F) {
 	right, err := json.Marshal(meshed("5d1c"))
@@ -79,10 +38,10 @@ func FuzzAgentAnswer(f *testing.F) {
 			t.Errorf("verdict %d is none of the agent's", a.verdict)
 		case a.pod == nil:
 			checkWords(t, a.err, "socket "+agentAddress+": ")
-		case a.pod.Namespace != web.Namespace || a.pod.Name != web.Name || len(a.pod.Spec.Containers) == 0:
+		case a.pod.Metadata.Namespace != web.Namespace || a.pod.Metadata.Name != web.Name || len(a.pod.Spec.Containers) == 0:
 			t.Errorf("took %v for the pod", a.pod)
-		case string(a.pod.UID) != web.UID && a.pod.Annotations[corev1.MirrorPodAnnotationKey] == "":
-			t.Errorf("took uid %q for the pod's", a.pod.UID)
+		case a.pod.Metadata.UID != web.UID && !a.pod.Mirror():
+			t.Errorf("took uid %q for the pod's", a.pod.Metadata.UID)
 		}
 	})
 }
