@@ -64,7 +64,7 @@ func (c *call) program(ctx context.Context, n *sandbox, policy redirect.Policy) 
 	began = time.Now()
 	err = c.records().Write(record.Record{
 		Attachment: c.attachment,
-		Network:    c.network,
+		Network:    c.Network,
 		Netns:      n.id,
 		Pod:        record.Pod{Namespace: c.pod.Namespace, Name: c.pod.Name, UID: c.pod.UID},
 		Backend:    c.outcome.backend,

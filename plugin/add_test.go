@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
 	"github.com/sidecar-cni/sidecar-cni/plugin/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/test/agent"
@@ -30,7 +31,7 @@ func TestAPodThatIsOursIsRedirected(t *testing.T) {
 	if r.answer != previous {
 		t.Errorf("answer %s", r.answer)
 	}
-	n.wantRedirected(ns, nftablesBackend)
+	n.wantRedirected(ns, netconf.NFTables)
 	rec := n.recorded("0a1b")
 	if diff := cmp.Diff(record.Pod{Namespace: "shop", Name: "web-0", UID: uid}, rec.Pod); diff != "" || rec.Network != "pods" {
 		t.Errorf("recorded network %q, pod (-want +got):\n%s", rec.Network, diff)
@@ -62,7 +63,7 @@ func TestAPodThatIsOursIsRedirected(t *testing.T) {
 
 func TestEveryBackendRedirects(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{nftablesBackend, iptablesNFT, iptablesLegacy} {
+	for _, name := range []string{netconf.NFTables, netconf.IptablesNFT, netconf.IptablesLegacy} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ns, n := netns.New(t), newNode(t)
@@ -78,13 +79,13 @@ func TestEveryBackendRedirects(t *testing.T) {
 
 func TestAUserNamespaceOfItsOwnGetsNFTables(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{nftablesBackend, iptablesNFT, iptablesLegacy} {
+	for _, name := range []string{netconf.NFTables, netconf.IptablesNFT, netconf.IptablesLegacy} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ns, n := netns.NewInUserNamespace(t), newNode(t)
 			n.agent.Put(meshed(nil))
 			n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": name}}).want(t, 0)
-			n.wantRedirected(ns, nftablesBackend)
+			n.wantRedirected(ns, netconf.NFTables)
 		})
 	}
 }
@@ -183,10 +184,10 @@ func TestAnnotationsThatAreNotToldAreAskedFor(t *testing.T) {
 			n.agent.Put(meshed(nil))
 			conf := map[string]any{}
 			if told != "" {
-				conf["runtimeConfig"] = map[string]any{annotationsCapability: json.RawMessage(told)}
+				conf["runtimeConfig"] = map[string]any{netconf.AnnotationsCapability: json.RawMessage(told)}
 			}
 			n.call(request{command: "ADD", netns: ns.Path(), conf: conf}).want(t, 0)
-			n.wantRedirected(ns, nftablesBackend)
+			n.wantRedirected(ns, netconf.NFTables)
 		})
 	}
 }
@@ -212,7 +213,7 @@ func TestTheAPIServerIsAskedWhileTheAgentIsAway(t *testing.T) {
 		"agentSocket": filepath.Join(t.TempDir(), "nobody"), "kubeconfig": api.Kubeconfig(),
 	}})
 	r.want(t, 0)
-	n.wantRedirected(ns, nftablesBackend)
+	n.wantRedirected(ns, netconf.NFTables)
 	if r.last(t)["path"] != "api" {
 		t.Errorf("line %v", r.last(t))
 	}
@@ -314,7 +315,7 @@ func TestIptablesOfAnotherToolAreRefused(t *testing.T) {
 	n.agent.Put(meshed(nil))
 	ns.Run(t, "", "iptables-nft", "-t", "nat", "-N", "ISTIO_OUTPUT")
 	ns.Run(t, "", "iptables-nft", "-t", "nat", "-A", "ISTIO_OUTPUT", "-j", "RETURN")
-	n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": iptablesNFT}}).
+	n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": netconf.IptablesNFT}}).
 		want(t, 101, "ISTIO_OUTPUT", "another tool")
 }
 

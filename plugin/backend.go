@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
@@ -26,11 +27,11 @@ func (nft) Remove(rs redirect.Ruleset) error                       { return nfta
 // findBackend returns what a name of the configuration stands for. The programs of iptables end with the context.
 func findBackend(ctx context.Context, name string) (backend, error) {
 	switch name {
-	case nftablesBackend:
+	case netconf.NFTables:
 		return nft{}, nil
-	case iptablesNFT:
+	case netconf.IptablesNFT:
 		return iptables.Find(ctx, iptables.NFT)
-	case iptablesLegacy:
+	case netconf.IptablesLegacy:
 		return iptables.Find(ctx, iptables.Legacy)
 	}
 	return nil, fmt.Errorf("find backend %q: there is none of that name", name)

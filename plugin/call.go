@@ -13,6 +13,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"go.uber.org/zap"
 
+	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
 	"github.com/sidecar-cni/sidecar-cni/plugin/podsource"
 	"github.com/sidecar-cni/sidecar-cni/plugin/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
@@ -32,7 +33,7 @@ type call struct {
 	netns      string
 	attachment record.Attachment
 	pod        podsource.Ref
-	conf
+	netconf.Conf
 	stderr   io.Writer
 	log      *zap.Logger
 	closeLog func() error
@@ -75,14 +76,14 @@ func (p *plugin) verb(command string, do verb) func(*skel.CmdArgs) error {
 			outcome:    outcome{phases: map[string]time.Duration{}},
 		}
 		err := guard(p.stderr, func() error {
-			c.conf = parseConf(args.StdinData)
-			c.log = newLogger(p.stderr, c.logLevel)
+			c.Conf = netconf.Parse(args.StdinData)
+			c.log = newLogger(p.stderr, c.LogLevel)
 			c.took("parse", began)
-			ctx, cancel := context.WithDeadline(context.Background(), began.Add(c.deadline))
+			ctx, cancel := context.WithDeadline(context.Background(), began.Add(c.Deadline))
 			defer cancel()
 			return do(ctx, c)
 		})
-		p.version, p.answer = c.version, c.answer
+		p.version, p.answer = c.Version, c.answer
 		return c.finish(began, err)
 	}
 }
@@ -106,7 +107,7 @@ func (c *call) within(n *sandbox, do func() error) error {
 	if err != nil {
 		return fmt.Errorf("open own network namespace: %w", err)
 	}
-	defer home.Close()
+	defer func() { _ = home.Close() }() // it was only looked into
 	if err := n.ns.Set(); err != nil {
 		return err
 	}
@@ -130,10 +131,10 @@ func (c *call) claim() {
 func (c *call) took(phase string, began time.Time) { c.outcome.phases[phase] = time.Since(began) }
 
 func (c *call) sources() podsource.Sources {
-	return podsource.Sources{AgentSocket: c.agentSocket, Kubeconfig: c.kubeconfig}
+	return podsource.Sources{AgentSocket: c.AgentSocket, Kubeconfig: c.Kubeconfig}
 }
 
-func (c *call) records() record.Dir { return record.Dir(c.stateDir) }
+func (c *call) records() record.Dir { return record.Dir(c.StateDir) }
 
 // podName is how people write a pod.
 func (c *call) podName() string {

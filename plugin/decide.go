@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
@@ -15,7 +16,7 @@ import (
 // most pods of most clusters end here.
 func (c *call) decideUnasked() redirect.Skip {
 	c.outcome.path = "runtime"
-	decision, err := redirect.Decide(c.told(), c.redirect)
+	decision, err := redirect.Decide(c.told(), c.Redirect)
 	if err != nil {
 		return "" // a mistake is raised once the whole pod is known
 	}
@@ -25,7 +26,7 @@ func (c *call) decideUnasked() redirect.Skip {
 // told is the pod as far as the runtime knows it.
 func (c *call) told() redirect.Pod {
 	return redirect.Pod{
-		Namespace: c.pod.Namespace, Name: c.pod.Name, Annotations: c.annotations, Nameservers: c.nameservers,
+		Namespace: c.pod.Namespace, Name: c.pod.Name, Annotations: c.Annotations, Nameservers: c.Nameservers,
 	}
 }
 
@@ -45,13 +46,13 @@ func (c *call) ask(ctx context.Context) (redirect.Decision, error) {
 	}
 	c.outcome.path, c.pod.UID = found.From, found.UID
 	pod := found.Pod
-	pod.Nameservers = c.nameservers
-	decision, err := redirect.Decide(pod, c.redirect)
+	pod.Nameservers = c.Nameservers
+	decision, err := redirect.Decide(pod, c.Redirect)
 	if err == nil && decision.Skip != "" {
 		return decision, nil
 	}
 	c.claim()
-	c.warnings = append(c.warnings, decision.Warnings...)
+	c.Warnings = append(c.Warnings, decision.Warnings...)
 	c.log.Debug("found pod", zap.String("path", found.From), zap.Any("annotations", pod.Annotations))
 	switch wrong := c.wrong(); {
 	case wrong != nil:
@@ -66,24 +67,24 @@ func (c *call) ask(ctx context.Context) (redirect.Decision, error) {
 
 // wrong raises what is wrong with the configuration.
 func (c *call) wrong() error {
-	if len(c.mistakes) == 0 {
+	if len(c.Mistakes) == 0 {
 		return nil
 	}
-	return badConf.fail("read configuration of network %q: %s", c.network, strings.Join(c.mistakes, "; "))
+	return badConf.fail("read configuration of network %q: %s", c.Network, strings.Join(c.Mistakes, "; "))
 }
 
 // backendFor returns the backend for a namespace: iptables' owner match is refused in that of another user namespace.
 func (c *call) backendFor(n *sandbox) string {
-	if c.backend != nftablesBackend && n.foreign() {
-		return nftablesBackend
+	if c.Backend != netconf.NFTables && n.foreign() {
+		return netconf.NFTables
 	}
-	return c.backend
+	return c.Backend
 }
 
 // whyBackend says, behind an error, why it was not the configured backend that was tried.
 func (c *call) whyBackend() string {
-	if c.outcome.backend == c.backend {
+	if c.outcome.backend == c.Backend {
 		return ""
 	}
-	return fmt.Sprintf(" (not %s: the pod has a user namespace of its own, where the kernel takes nothing but %s)", c.backend, c.outcome.backend)
+	return fmt.Sprintf(" (not %s: the pod has a user namespace of its own, where the kernel takes nothing but %s)", c.Backend, c.outcome.backend)
 }

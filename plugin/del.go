@@ -23,7 +23,7 @@ func del(_ context.Context, c *call) error {
 		c.claim()
 	}
 	if err != nil {
-		c.warnings = append(c.warnings, fmt.Sprintf("left a record behind: %v", err))
+		c.Warnings = append(c.Warnings, fmt.Sprintf("left a record behind: %v", err))
 	}
 	c.outcome.message, c.outcome.word = "released pod", "released"
 	if !there {

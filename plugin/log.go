@@ -40,13 +40,13 @@ func encodeTime(t time.Time, to zapcore.PrimitiveArrayEncoder) {
 
 // logToFile has what follows written to the log file too, if one is configured.
 func (c *call) logToFile() {
-	if c.logFile == "" {
+	if c.LogFile == "" {
 		return
 	}
-	file := &lumberjack.Logger{Filename: c.logFile, MaxSize: maxLogMegabytes, MaxBackups: maxLogBackups}
+	file := &lumberjack.Logger{Filename: c.LogFile, MaxSize: maxLogMegabytes, MaxBackups: maxLogBackups}
 	c.closeLog = file.Close
 	c.log = c.log.WithOptions(zap.WrapCore(func(stderr zapcore.Core) zapcore.Core {
-		return zapcore.NewTee(stderr, logCore(zapcore.AddSync(file), c.logLevel))
+		return zapcore.NewTee(stderr, logCore(zapcore.AddSync(file), c.LogLevel))
 	}))
 }
 
@@ -69,9 +69,9 @@ func (c *call) logOutcome(began time.Time, err error) {
 	if len(o.problems) > 0 {
 		fields = append(fields, zap.Stringers("problems", o.problems))
 	}
-	warnings := c.warnings
+	warnings := c.Warnings
 	if err == nil {
-		warnings = append(warnings, c.mistakes...) // which nobody else will hear of
+		warnings = append(warnings, c.Mistakes...) // which nobody else will hear of
 	}
 	if len(warnings) > 0 {
 		fields = append(fields, zap.Strings("warnings", warnings))

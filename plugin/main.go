@@ -17,6 +17,8 @@ import (
 	"go.uber.org/zap"
 )
 
+//go:generate go test . -run TestConfigurationPage -update
+
 func main() {
 	e := env{command: os.Getenv("CNI_COMMAND"), stdout: os.Stdout, stderr: os.Stderr}
 	os.Exit(e.run())

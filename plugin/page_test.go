@@ -3,14 +3,20 @@ package main
 import (
 	"flag"
 	"fmt"
+	"os"
 	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
 )
 
 var update = flag.Bool("update", false, "write docs/configuration.md")
 
 const head = `# The plugin's configuration
 
-<!-- Written by ` + "`make generate`" + ` from the tables in plugin/netconf.go and plugin/errors.go. -->
+<!-- Written by ` + "`make generate`" + ` from the tables in plugin/netconf/netconf.go and plugin/errors.go. -->
 
 The installer writes this entry into the node's CNI configuration; every key may be left out:
 
@@ -52,12 +58,32 @@ What the plugin refuses, it refuses with a code, a cause and a remedy. The runti
 func page() string {
 	var b strings.Builder
 	b.WriteString(head)
-	for _, s := range settings {
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s |\n", s.key, s.initial, s.form, s.about)
+	for _, s := range netconf.Settings {
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s |\n", s.Key, s.Initial, s.Form, s.About)
 	}
 	b.WriteString(errorsHead)
 	for _, f := range faults {
 		fmt.Fprintf(&b, "| %d | `%s` | %s | %s |\n", f.code, f.word, f.about, f.remedy)
 	}
 	return b.String()
+}
+
+const configurationPage = "../docs/configuration.md"
+
+func TestConfigurationPage(t *testing.T) {
+	t.Parallel()
+	want := page()
+	if *update {
+		if err := os.WriteFile(configurationPage, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(configurationPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("docs/configuration.md is not what the table says (-table +page); `make generate` writes it anew:\n%s", diff)
+	}
 }

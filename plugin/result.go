@@ -9,12 +9,12 @@ import (
 
 // result returns what ADD answers: the result of the plugins before, untouched. A first plugin, as a standalone network's,
 // answers with an empty one.
-func (c *conf) result() ([]byte, error) {
-	if c.prevResult == nil {
-		return json.Marshal(map[string]string{"cniVersion": c.version})
+func (c *call) result() ([]byte, error) {
+	if c.PrevResult == nil {
+		return json.Marshal(map[string]string{"cniVersion": c.Version})
 	}
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(c.prevResult, &fields); err != nil {
+	if err := json.Unmarshal(c.PrevResult, &fields); err != nil {
 		return nil, brokenResult.fail("read prevResult: %w", err)
 	}
 	var version string
@@ -22,24 +22,24 @@ func (c *conf) result() ([]byte, error) {
 		return nil, brokenResult.fail("read prevResult: cniVersion: %s: want a string", raw)
 	}
 	switch version {
-	case c.version:
-		return c.prevResult, nil
+	case c.Version:
+		return c.PrevResult, nil
 	case "":
-		fields["cniVersion"], _ = json.Marshal(c.version)
+		fields["cniVersion"], _ = json.Marshal(c.Version)
 		return json.Marshal(fields)
 	}
 	return c.convert(version)
 }
 
 // convert brings a result of another version than the call's into that of the call; libcni never passes such.
-func (c *conf) convert(from string) ([]byte, error) {
-	previous, err := create.Create(from, c.prevResult)
+func (c *call) convert(from string) ([]byte, error) {
+	previous, err := create.Create(from, c.PrevResult)
 	if err != nil {
 		return nil, brokenResult.fail("read prevResult: %w", err)
 	}
-	converted, err := previous.GetAsVersion(c.version)
+	converted, err := previous.GetAsVersion(c.Version)
 	if err != nil {
-		return nil, brokenResult.fail("convert prevResult to version %s: %w", c.version, err)
+		return nil, brokenResult.fail("convert prevResult to version %s: %w", c.Version, err)
 	}
 	var out bytes.Buffer
 	if err := converted.PrintTo(&out); err != nil {

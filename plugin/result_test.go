@@ -2,11 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/containernetworking/cni/pkg/version"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
 )
 
 // What the plugins before said comes out as it went in: nothing that we do not know is lost.
@@ -39,7 +42,7 @@ func TestAnswer(t *testing.T) {
 			if row.previous != "" {
 				stdin = `{"cniVersion":"` + row.version + `","prevResult":` + row.previous + `}`
 			}
-			c := parseConf([]byte(stdin))
+			c := &call{Conf: netconf.Parse([]byte(stdin))}
 			got, err := c.result()
 			if err != nil {
 				t.Fatal(err)
@@ -67,4 +70,21 @@ func decoded(t *testing.T, text string) map[string]any {
 		t.Fatal(err)
 	}
 	return fields
+}
+
+func FuzzResult(f *testing.F) {
+	for _, previous := range []string{
+		``, `null`, `[]`, `{}`, `{"cniVersion":"0.4.0","ips":[]}`, `{"cniVersion":7}`, `{"cniVersion":"0.3.1","ips":[{"address":"x"}]}`,
+		`{"cniVersion":"1.1.0","ips":[{"address":"10.1.2.3/24","interface":9}]}`,
+	} {
+		f.Add("1.0.0", previous)
+		f.Add("0.3.0", previous)
+	}
+	f.Fuzz(func(t *testing.T, version, previous string) {
+		stdin := fmt.Sprintf(`{"cniVersion":%q,"prevResult":%s}`, version, previous)
+		c := &call{Conf: netconf.Parse([]byte(stdin))}
+		if answer, err := c.result(); err == nil && !json.Valid(answer) {
+			t.Errorf("answer %q to %s", answer, stdin)
+		}
+	})
 }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apitypes "k8s.io/apimachinery/pkg/types"
 
+	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
 	"github.com/sidecar-cni/sidecar-cni/plugin/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/test/agent"
@@ -66,7 +67,7 @@ func ofPod(namespace, name string) string {
 
 // told is a conf in which the runtime tells annotations.
 func told(annotations map[string]string) map[string]any {
-	return map[string]any{"runtimeConfig": map[string]any{annotationsCapability: annotations}}
+	return map[string]any{"runtimeConfig": map[string]any{netconf.AnnotationsCapability: annotations}}
 }
 
 // response is what came of a call.

@@ -10,7 +10,7 @@ import (
 // status refuses only in a state that no retry mends: a runtime takes the whole node for not ready then, and pods that are
 // not ours need nothing of what is looked at here. An agent or an API server that is away comes back.
 func status(ctx context.Context, c *call) error {
-	_, err := findBackend(ctx, c.backend)
+	_, err := findBackend(ctx, c.Backend)
 	if err := errors.Join(c.wrong(), err, c.usableState()); err != nil {
 		return unavailable.fail("%w", err)
 	}
@@ -20,9 +20,9 @@ func status(ctx context.Context, c *call) error {
 
 // usableState looks whether something else stands where the records go.
 func (c *call) usableState() error {
-	info, err := os.Stat(c.stateDir)
+	info, err := os.Stat(c.StateDir)
 	if err == nil && !info.IsDir() {
-		return fmt.Errorf("use stateDir %q: it is not a directory", c.stateDir)
+		return fmt.Errorf("use stateDir %q: it is not a directory", c.StateDir)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
 	"github.com/sidecar-cni/sidecar-cni/plugin/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
@@ -45,7 +46,7 @@ func TestCheckVerifiesWhatWasProgrammed(t *testing.T) {
 	ns, n := netns.New(t), newNode(t)
 	n.add(ns)
 	n.agent.Put(meshed(map[string]string{"traffic.sidecar.istio.io/includeInboundPorts": "80a"}))
-	conf := map[string]any{"backend": iptablesNFT, "excludeNamespaces": []string{"shop"}}
+	conf := map[string]any{"backend": netconf.IptablesNFT, "excludeNamespaces": []string{"shop"}}
 	n.call(request{command: "CHECK", netns: ns.Path(), conf: conf}).want(t, 0)
 }
 
@@ -139,7 +140,7 @@ func TestDelForgetsOneAttachmentAndLeavesTheRules(t *testing.T) {
 	if len(files(n.state)) > 0 {
 		t.Errorf("records %q", files(n.state))
 	}
-	for _, p := range problems(t, ns, nftablesBackend, policy) {
+	for _, p := range problems(t, ns, netconf.NFTables, policy) {
 		t.Errorf("after DEL: %s", p)
 	}
 }
@@ -203,7 +204,7 @@ func TestStatusFailsForWhatStays(t *testing.T) {
 	n := newNode(t)
 	away := map[string]any{"agentSocket": "/nowhere", "kubeconfig": "/nowhere"}
 	n.call(request{command: "STATUS", conf: away}).want(t, 0)
-	n.call(request{command: "STATUS", conf: map[string]any{"backend": iptablesLegacy}}).want(t, 0)
+	n.call(request{command: "STATUS", conf: map[string]any{"backend": netconf.IptablesLegacy}}).want(t, 0)
 	n.call(request{command: "STATUS", conf: map[string]any{"backend": "ebpf", "deadline": 1}}).want(t, 50, "ebpf", "deadline")
 	n.call(request{command: "STATUS", conf: map[string]any{"stateDir": "/etc/hosts"}}).want(t, 50, "/etc/hosts")
 }
@@ -351,13 +352,13 @@ func FuzzArgs(f *testing.F) {
 
 func TestARefusalSaysWhyItWasNotTheConfiguredBackend(t *testing.T) {
 	t.Parallel()
-	c := &call{conf: conf{backend: iptablesNFT}}
-	c.outcome.backend = iptablesNFT
+	c := &call{Conf: netconf.Conf{Backend: netconf.IptablesNFT}}
+	c.outcome.backend = netconf.IptablesNFT
 	if got := c.whyBackend(); got != "" {
 		t.Errorf("it was: %q", got)
 	}
-	c.outcome.backend = nftablesBackend
-	if got := c.whyBackend(); !strings.Contains(got, "user namespace") || !strings.Contains(got, iptablesNFT) {
+	c.outcome.backend = netconf.NFTables
+	if got := c.whyBackend(); !strings.Contains(got, "user namespace") || !strings.Contains(got, netconf.IptablesNFT) {
 		t.Errorf("got %q", got)
 	}
 }

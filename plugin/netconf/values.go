@@ -1,4 +1,4 @@
-package main
+package netconf
 
 import (
 	"encoding/json"
@@ -8,8 +8,8 @@ import (
 )
 
 // value reads a setting of one type into a field, if ok finds nothing wrong with it. JSON's null is of no type here.
-func value[T any](field func(*conf) *T, ok func(T) bool) func([]byte, *conf) bool {
-	return func(raw []byte, c *conf) bool {
+func value[T any](field func(*Conf) *T, ok func(T) bool) func([]byte, *Conf) bool {
+	return func(raw []byte, c *Conf) bool {
 		var v T
 		if string(raw) == "null" || json.Unmarshal(raw, &v) != nil || !ok(v) {
 			return false
@@ -38,7 +38,7 @@ func isName(s string) bool {
 		!strings.ContainsFunc(s, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' })
 }
 
-func readDeadline(raw []byte, c *conf) bool {
+func readDeadline(raw []byte, c *Conf) bool {
 	var text string
 	if json.Unmarshal(raw, &text) != nil {
 		return false
@@ -47,6 +47,6 @@ func readDeadline(raw []byte, c *conf) bool {
 	if err != nil || d < time.Second || d > 2*time.Minute {
 		return false
 	}
-	c.deadline = d
+	c.Deadline = d
 	return true
 }
