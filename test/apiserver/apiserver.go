@@ -1,11 +1,16 @@
-// Package apiserver is an API server for tests. It hands out pods, wants a token, and fails in every way that is asked
-// for, in the wire format of the real one: TLS, Status objects, JSON and protobuf.
+// Package apiserver is an API server for tests. It keeps pods, nodes and Events, wants a token, and fails in every way
+// that is asked for, in the wire format of the real one: TLS, Status objects, JSON and protobuf, lists and watches.
 //
 //	api := apiserver.Start(t)
 //	api.Put(pod)
 //	run(plugin, "kubeconfig", api.Kubeconfig())
 //
 // Beside the kubeconfig lie the files that it names, TokenFile and CAFile, for tests to spoil.
+//
+// Be aware:
+//   - Objects are neither completed nor validated, but where a client could come to rely on it.
+//   - Lists come whole: limit is ignored, as the real server does for what is in its watch cache.
+//   - Patches are JSON patches and merge patches; strategic ones are answered with 415.
 package apiserver
 
 import (
@@ -20,17 +25,24 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 )
 
 // Server is an API server.
 type Server struct {
 	folder    string
+	address   string
 	authority *authority
 
 	mu       sync.Mutex
-	pods     map[string]*corev1.Pod
+	pods     *collection
+	nodes    *collection
+	events   *collection
+	history  history
+	budgets  map[string]bool // pods that a PodDisruptionBudget protects
+	streams  bool            // whether watches begin with a list if asked to
+	dropped  chan struct{}   // closed: running watches end
 	token    string
 	fault    Fault
 	requests int
@@ -57,18 +69,20 @@ func Serve(t testing.TB, l net.Listener) *Server {
 	t.Helper()
 	authority := newAuthority(t)
 	s := &Server{
-		folder: t.TempDir(), authority: authority,
-		pods: map[string]*corev1.Pod{}, token: Token(Account, time.Now().Add(time.Hour)),
+		folder: t.TempDir(), address: l.Addr().String(), authority: authority,
+		pods:    newCollection("pods", "Pod"),
+		nodes:   newCollection("nodes", "Node"),
+		events:  newCollection("events", "Event"),
+		history: history{changed: make(chan struct{})}, dropped: make(chan struct{}),
+		budgets: map[string]bool{}, streams: true,
+		token: Token(Account, time.Now().Add(time.Hour)),
 	}
 	write(t, s.CAFile(), authority.pem)
 	write(t, s.Kubeconfig(), []byte(fmt.Sprintf(kubeconfig, l.Addr(), serverName)))
 	s.RenewTokenFile(t)
 
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /api/v1/namespaces/{namespace}/pods/{name}", s.pod)
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "404 page not found", http.StatusNotFound) })
 	server := &http.Server{
-		Handler:   s.broken(s.authenticated(mux)),
+		Handler:   s.broken(s.authenticated(s.routes())),
 		TLSConfig: authority.config(t),
 		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo),
 	}
@@ -107,6 +121,15 @@ users:
 // Kubeconfig returns the path of a kubeconfig for this server.
 func (s *Server) Kubeconfig() string { return filepath.Join(s.folder, "kubeconfig") }
 
+// Config returns what the kubeconfig says, for client-go.
+func (s *Server) Config() *rest.Config {
+	return &rest.Config{
+		Host:            "https://" + s.address,
+		BearerTokenFile: s.TokenFile(),
+		TLSClientConfig: rest.TLSClientConfig{ServerName: serverName, CAData: s.authority.pem},
+	}
+}
+
 // TokenFile returns the path of the token that the kubeconfig names.
 func (s *Server) TokenFile() string { return filepath.Join(s.folder, "token") }
 
@@ -128,15 +151,6 @@ func (s *Server) ClientCertificate(t testing.TB) (certFile, keyFile string) {
 	write(t, certFile, cert)
 	write(t, keyFile, key)
 	return certFile, keyFile
-}
-
-// Put makes pods known, in place of others of their names.
-func (s *Server) Put(pods ...*corev1.Pod) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, pod := range pods {
-		s.pods[pod.Namespace+"/"+pod.Name] = pod
-	}
 }
 
 // Rotate makes the server accept that token only; TokenFile keeps the old one.
@@ -198,15 +212,4 @@ func (s *Server) authenticated(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-func (s *Server) pod(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	pod, ok := s.pods[r.PathValue("namespace")+"/"+r.PathValue("name")]
-	s.mu.Unlock()
-	if !ok {
-		sendError(w, r, apierrors.NewNotFound(corev1.Resource("pods"), r.PathValue("name")))
-		return
-	}
-	send(w, r, http.StatusOK, pod)
 }

@@ -67,3 +67,8 @@ func First(n int, fault Fault) Fault {
 		return next
 	}
 }
+
+// Cut breaks the connection instead of an answer.
+func Cut(http.Handler) http.Handler {
+	return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+}

@@ -1,0 +1,26 @@
+package agent
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+)
+
+// NewClient returns a client for pods, nodes and Events, and for JSON of any kind under /api/v1. It reads protobuf
+// and is not throttled: who uses it has bounds of its own.
+func NewClient(config *rest.Config) (*rest.RESTClient, error) {
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypes(corev1.SchemeGroupVersion,
+		&corev1.Pod{}, &corev1.PodList{}, &corev1.Node{}, &corev1.Event{})
+	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
+	config = rest.CopyConfig(config)
+	config.APIPath = "/api"
+	config.GroupVersion = &corev1.SchemeGroupVersion
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	config.QPS = -1
+	config.WarningHandler = rest.NoWarnings{}
+	return rest.RESTClientFor(config)
+}

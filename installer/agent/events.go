@@ -1,0 +1,226 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"go.uber.org/zap"
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/lru"
+)
+
+const (
+	component = "sidecar-cni"
+	// queued is how many wait while the API server is slow; a node has 110 pods, or 250.
+	queued = 256
+	// remembered is how many Events can be added to, and how many objects' budgets are known.
+	remembered = 512
+	writeBound = 5 * time.Second
+	maxMessage = 1024
+)
+
+// The budgets. The kubelet tries every 5 to 15 s to start a pod that was refused: of that, an Event a minute is enough.
+const (
+	objectBurst = 5
+	objectEvery = time.Minute
+	nodeBurst   = 50
+	nodeEvery   = time.Second
+)
+
+// Events writes Kubernetes Events. What happens to an object again, for the same reason and with the same message but
+// for numbers in it, is added to the Event that there is. An Event that exceeds the budget of its object or of the node
+// is not written, but counts in the next one of its kind.
+type Events struct {
+	client  *rest.RESTClient
+	node    string
+	queue   chan happening
+	results *prometheus.CounterVec
+	log     *zap.Logger
+
+	// Run's own.
+	series  *lru.Cache // of *series by seriesKey
+	objects *lru.Cache // of *rate.Limiter by ObjectReference
+	budget  *rate.Limiter
+}
+
+// A happening is what Warn or Note was told.
+type happening struct {
+	about                 corev1.ObjectReference
+	kind, reason, message string
+	at                    time.Time
+}
+
+// A series is an Event that may come again.
+type series struct {
+	event   *corev1.Event
+	written bool
+}
+
+// A seriesKey has what makes two happenings one.
+type seriesKey struct {
+	about                 corev1.ObjectReference
+	kind, reason, message string
+}
+
+// What becomes of a happening.
+const (
+	created = "created"
+	added   = "added"
+	limited = "limited"
+	dropped = "dropped"
+	refused = "refused"
+)
+
+// NewEvents returns the Events of a node's agent. Run writes them.
+func NewEvents(client *rest.RESTClient, node string, reg prometheus.Registerer, log *zap.Logger) *Events {
+	e := &Events{
+		client: client, node: node, log: log, queue: make(chan happening, queued),
+		results: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+			Name: "sidecar_cni_events_total",
+			Help: "Kubernetes Events of the agent: created, added to an earlier one, limited by the budget of the object or node, " +
+				"dropped because too many waited, refused by the API server or not answered.",
+		}, []string{"result"}),
+		series: lru.New(remembered), objects: lru.New(remembered),
+		budget: rate.NewLimiter(rate.Every(nodeEvery), nodeBurst),
+	}
+	for _, result := range []string{created, added, limited, dropped, refused} {
+		e.results.WithLabelValues(result)
+	}
+	return e
+}
+
+// Warn tells of something that somebody should look after. It never waits.
+func (e *Events) Warn(about corev1.ObjectReference, reason, message string) {
+	e.take(happening{about, corev1.EventTypeWarning, reason, message, time.Now()})
+}
+
+// Note tells of something good to know. It never waits.
+func (e *Events) Note(about corev1.ObjectReference, reason, message string) {
+	e.take(happening{about, corev1.EventTypeNormal, reason, message, time.Now()})
+}
+
+func (e *Events) take(h happening) {
+	select {
+	case e.queue <- h:
+	default:
+		e.results.WithLabelValues(dropped).Inc()
+	}
+}
+
+// Run writes Events until ctx ends. What waits then is lost.
+func (e *Events) Run(ctx context.Context) {
+	for {
+		select {
+		case h := <-e.queue:
+			e.results.WithLabelValues(e.write(ctx, h)).Inc()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// write returns what became of it.
+func (e *Events) write(ctx context.Context, h happening) string {
+	s := e.seriesOf(h)
+	s.event.Count++
+	s.event.LastTimestamp = metav1.NewTime(h.at)
+	s.event.Message = clip(h.message)
+	if !e.allow(h.about) {
+		return limited
+	}
+	ctx, cancel := context.WithTimeout(quiet(ctx), writeBound)
+	defer cancel()
+	result, err := added, e.add(ctx, s)
+	if !s.written || apierrors.IsNotFound(err) { // it has expired
+		result, err = created, e.create(ctx, s)
+	}
+	if err != nil {
+		e.log.Warn("lost event", zap.String("object", h.about.Namespace+"/"+h.about.Name), zap.String("reason", h.reason), zap.Error(err))
+		return refused
+	}
+	s.written = true
+	return result
+}
+
+func (e *Events) seriesOf(h happening) *series {
+	key := seriesKey{h.about, h.kind, h.reason, withoutNumbers(h.message)}
+	if known, ok := e.series.Get(key); ok {
+		return known.(*series)
+	}
+	namespace := h.about.Namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	s := &series{event: &corev1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace},
+		InvolvedObject:      h.about,
+		Type:                h.kind,
+		Reason:              h.reason,
+		FirstTimestamp:      metav1.NewTime(h.at),
+		Source:              corev1.EventSource{Component: component, Host: e.node},
+		ReportingController: component,
+	}}
+	e.series.Add(key, s)
+	return s
+}
+
+func (e *Events) allow(about corev1.ObjectReference) bool {
+	budget, ok := e.objects.Get(about)
+	if !ok {
+		budget = rate.NewLimiter(rate.Every(objectEvery), objectBurst)
+		e.objects.Add(about, budget)
+	}
+	return budget.(*rate.Limiter).Allow() && e.budget.Allow()
+}
+
+func (e *Events) create(ctx context.Context, s *series) error {
+	s.event.Name = eventName(s.event.InvolvedObject.Name)
+	return e.client.Post().Namespace(s.event.Namespace).Resource("events").Body(s.event).MaxRetries(0).Do(ctx).Error()
+}
+
+// add brings an Event up to date that was written before.
+func (e *Events) add(ctx context.Context, s *series) error {
+	if !s.written {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{
+		"count": s.event.Count, "lastTimestamp": s.event.LastTimestamp, "message": s.event.Message,
+	})
+	if err != nil {
+		return err
+	}
+	return e.client.Patch(types.MergePatchType).Namespace(s.event.Namespace).Resource("events").Name(s.event.Name).
+		Body(patch).MaxRetries(0).Do(ctx).Error()
+}
+
+// eventName begins with what the Event is about, as names of Events do, and is at most 253 bytes long.
+func eventName(about string) string {
+	about = strings.TrimRight(about[:min(len(about), 200)], "-.")
+	return fmt.Sprintf("%s.%016x", about, rand.Uint64())
+}
+
+func clip(message string) string {
+	return strings.ToValidUTF8(message[:min(len(message), maxMessage)], "")
+}
+
+// withoutNumbers makes messages alike that differ in durations, times and counts only.
+func withoutNumbers(message string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsDigit(r) {
+			return -1
+		}
+		return r
+	}, message)
+}

@@ -1,0 +1,157 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// maxOutcome is the protocol's.
+const maxOutcome = 64 << 10
+
+// An outcome is how the plugin says that a CNI command ended.
+type outcome struct {
+	Command   string             `json:"command"`
+	Namespace string             `json:"namespace"`
+	Name      string             `json:"name"`
+	UID       types.UID          `json:"uid"`
+	Outcome   string             `json:"outcome"`
+	Reason    string             `json:"reason"`
+	Message   string             `json:"message"`
+	Phases    map[string]float64 `json:"phases"` // seconds
+}
+
+const failed = "failed"
+
+// eventReasons are what `kubectl describe pod` shows of a command that failed. Others name no pod.
+var eventReasons = map[string]string{
+	"ADD":   "SidecarRedirectFailed",
+	"CHECK": "SidecarCheckFailed",
+	"DEL":   "SidecarReleaseFailed",
+}
+
+// outcome goes on when its client has hung up, which is what the plugin does.
+func (s *Server) outcome(w http.ResponseWriter, r *http.Request) {
+	told, err := readOutcome(http.MaxBytesReader(w, r.Body, maxOutcome))
+	if err != nil {
+		refuse(w, http.StatusBadRequest, refusal{Reason: reasonMalformed, Message: err.Error()})
+		return
+	}
+	s.outcomes.count(told)
+	if reason, ok := eventReasons[told.Command]; ok && told.Outcome == failed && told.Namespace != "" && told.Name != "" {
+		s.events.Warn(corev1.ObjectReference{
+			APIVersion: "v1", Kind: "Pod", Namespace: told.Namespace, Name: told.Name, UID: told.UID,
+		}, reason, told.Message)
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func readOutcome(body io.Reader) (outcome, error) {
+	data, err := io.ReadAll(body)
+	if err != nil {
+		return outcome{}, fmt.Errorf("read outcome: %w", err)
+	}
+	var o outcome
+	if err := json.Unmarshal(data, &o); err != nil {
+		return outcome{}, fmt.Errorf("read outcome: %w", err)
+	}
+	if o.Command == "" || o.Outcome == "" {
+		return outcome{}, errors.New("read outcome: want a command and an outcome")
+	}
+	return o, nil
+}
+
+const (
+	// Far more than a release of the plugin has, and little enough for a Prometheus that watches thousands of nodes.
+	mostOutcomes = 128
+	mostPhases   = 32
+	// other stands for words that come after so many, and for what is no word.
+	other = "other"
+)
+
+// outcomes counts them.
+type outcomes struct {
+	commands *prometheus.CounterVec
+	phases   *prometheus.HistogramVec
+
+	mu            sync.Mutex
+	knownOutcomes vocabulary
+	knownPhases   vocabulary
+}
+
+func newOutcomes(reg prometheus.Registerer) *outcomes {
+	return &outcomes{
+		commands: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+			Name: "sidecar_cni_commands_total",
+			Help: "CNI commands that the plugin reported, by how they ended and why.",
+		}, []string{"command", "outcome", "reason"}),
+		phases: promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "sidecar_cni_command_phase_duration_seconds",
+			Help:    "How long the phases of the CNI commands took that the plugin reported.",
+			Buckets: []float64{.0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10},
+		}, []string{"command", "phase"}),
+		knownOutcomes: vocabulary{most: mostOutcomes},
+		knownPhases:   vocabulary{most: mostPhases},
+	}
+}
+
+func (c *outcomes) count(o outcome) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	labels := c.knownOutcomes.admit(o.Command, o.Outcome, o.Reason)
+	c.commands.WithLabelValues(labels[0], labels[1], labels[2]).Inc()
+	for phase, took := range o.Phases {
+		if took < 0 || math.IsInf(took, 0) {
+			continue // a clock that was set back
+		}
+		labels := c.knownPhases.admit(o.Command, phase, "")
+		c.phases.WithLabelValues(labels[0], labels[1]).Observe(took)
+	}
+}
+
+// A vocabulary bounds how many combinations of words there are.
+type vocabulary struct {
+	most int
+	seen map[[3]string]bool
+}
+
+// admit returns the words, or others for them if they are no words or too many.
+func (v *vocabulary) admit(words ...string) [3]string {
+	labels := [3]string(words)
+	for i, word := range labels {
+		if !plain(word) {
+			labels[i] = other
+		}
+	}
+	if v.seen[labels] {
+		return labels
+	}
+	if len(v.seen) >= v.most {
+		return [3]string{other, other, other}
+	}
+	if v.seen == nil {
+		v.seen = map[[3]string]bool{}
+	}
+	v.seen[labels] = true
+	return labels
+}
+
+// plain reports whether a word is fit for a label. None is, too.
+func plain(word string) bool {
+	for _, r := range word {
+		letter := r == '_' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		if !letter {
+			return false
+		}
+	}
+	return len(word) <= 40
+}

@@ -1,0 +1,182 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"go.uber.org/zap"
+	"golang.org/x/sync/singleflight"
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// listBound is for a server that is overloaded; one that never answers would keep us from asking again.
+	listBound = time.Minute
+	// watchBound is for the head of the answer. A proxy may hold it back until the first event, which is a bookmark
+	// after a minute at the latest.
+	watchBound = 2 * time.Minute
+	// followEvery and followBurst are for the cases in which client-go asks again without a pause: a list that is
+	// streamed and breaks off, or is said to have expired.
+	followEvery = time.Second
+	followBurst = 5
+	// The pauses before it is asked again, each up to twice as long at random, so that a cluster's nodes do not come
+	// back together. After a calm time they begin anew.
+	firstPause   = time.Second
+	longestPause = 15 * time.Second
+	calm         = 2 * time.Minute
+)
+
+// Pods are the node's pods.
+type Pods struct {
+	client   *rest.RESTClient
+	node     string
+	store    *store
+	contact  contact
+	pace     *rate.Limiter // of lists and watches
+	flights  singleflight.Group
+	slots    chan struct{} // of live GETs
+	gets     *prometheus.CounterVec
+	failures prometheus.Counter
+}
+
+// NewPods returns the pods of a node. There are none before Run has found them.
+func NewPods(client *rest.RESTClient, node string, reg prometheus.Registerer, log *zap.Logger) *Pods {
+	p := &Pods{
+		client: client, node: node, store: newStore(),
+		contact: contact{log: log}, slots: make(chan struct{}, liveMost),
+		pace: rate.NewLimiter(rate.Every(followEvery), followBurst),
+	}
+	metrics := promauto.With(reg)
+	p.gets = metrics.NewCounterVec(prometheus.CounterOpts{
+		Name: "sidecar_cni_live_gets_total",
+		Help: "Pods that the cache did not have and the API server was asked for, by what came of it.",
+	}, []string{"result"})
+	for _, v := range verdicts {
+		p.gets.WithLabelValues(string(v))
+	}
+	p.failures = metrics.NewCounter(prometheus.CounterOpts{
+		Name: "sidecar_cni_cache_failures_total",
+		Help: "Lists and watches of the node's pods that the API server did not grant.",
+	})
+	metrics.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sidecar_cni_cached_pods",
+		Help: "Pods of this node in the agent's cache.",
+	}, func() float64 { return float64(p.Len()) })
+	metrics.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sidecar_cni_cache_synced",
+		Help: "Whether the cache has been filled since the agent started, 1 or 0.",
+	}, func() float64 {
+		if p.Synced() {
+			return 1
+		}
+		return 0
+	})
+	return p
+}
+
+// Run follows the API server until ctx ends. A server that is away is asked again, after pauses of up to half a minute.
+func (p *Pods) Run(ctx context.Context) {
+	follow := &cache.ListWatch{ListWithContextFunc: p.list, WatchFuncWithContext: p.watch}
+	reflector := cache.NewReflectorWithOptions(follow, &corev1.Pod{}, p.store, cache.ReflectorOptions{Name: "pods"})
+	pauses := wait.Backoff{Duration: firstPause, Factor: 2, Jitter: 1, Cap: longestPause, Steps: math.MaxInt}
+	_ = pauses.DelayWithReset(clock.RealClock{}, calm).Until(quiet(ctx), true, true, func(ctx context.Context) (bool, error) {
+		_ = reflector.ListAndWatchWithContext(ctx) // what went wrong has been judged where it did
+		return false, nil
+	}) // it ends with ctx
+}
+
+// List returns the node's pods, in no order.
+func (p *Pods) List() []*corev1.Pod { return p.store.list() }
+
+// Len returns how many there are.
+func (p *Pods) Len() int { return len(p.store.ListKeys()) }
+
+// Synced reports whether the API server has told all pods once.
+func (p *Pods) Synced() bool { return p.store.synced() }
+
+// WaitForSync waits until Synced. Its error is that of ctx.
+func (p *Pods) WaitForSync(ctx context.Context) error {
+	select {
+	case <-p.store.filled:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("fill the cache of pods: %w", ctx.Err())
+	}
+}
+
+// quiet keeps client-go from logging: what it would say is told by errors, and then once and not at each try.
+func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
+
+func (p *Pods) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	if err := p.pace.Wait(ctx); err != nil {
+		return nil, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, listBound)
+	defer cancel()
+	began, pods := time.Now(), &corev1.PodList{}
+	err := p.request(options).Do(bounded).Into(pods)
+	p.judge(ctx, began, err)
+	return pods, err
+}
+
+func (p *Pods) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	if err := p.pace.Wait(ctx); err != nil {
+		return nil, err
+	}
+	bounded, cancel := context.WithCancel(ctx)
+	bound := time.AfterFunc(watchBound, cancel)
+	options.Watch = true
+	began := time.Now()
+	events, err := p.request(options).Watch(bounded)
+	bound.Stop()
+	if options.SendInitialEvents == nil || !apierrors.IsInvalid(err) { // else an older server, which we list then
+		p.judge(ctx, began, err)
+	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return &cancelling{events, cancel}, nil
+}
+
+// A cancelling watch ends its context with itself.
+type cancelling struct {
+	watch.Interface
+	cancel context.CancelFunc
+}
+
+func (c *cancelling) Stop() {
+	c.cancel()
+	c.Interface.Stop()
+}
+
+func (p *Pods) request(options metav1.ListOptions) *rest.Request {
+	options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", p.node).String()
+	return p.client.Get().Resource("pods").VersionedParams(&options, metav1.ParameterCodec)
+}
+
+// judge takes down how a list or watch began. What the end of ctx broke off says nothing.
+func (p *Pods) judge(ctx context.Context, began time.Time, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	p.contact.note(began, err)
+	if err != nil {
+		p.failures.Inc()
+	}
+}

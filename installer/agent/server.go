@@ -1,0 +1,185 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// patience is for a client that was stopped in the middle of its request. The plugin's are whole after 20 ms.
+	patience = 5 * time.Second
+	// linger is for who has found our socket by its path and is yet to be accepted: a listener that is closed resets them.
+	linger = 100 * time.Millisecond
+	// farewell is what questions have left when the agent ends: a live GET, and the answer.
+	farewell = time.Second
+	// maxHead has room for the longest names and a uid.
+	maxHead = 16 << 10
+)
+
+// A refusal is the body of every answer that is not a pod.
+type refusal struct {
+	Reason  string    `json:"reason"`
+	UID     types.UID `json:"uid,omitempty"`
+	Message string    `json:"message,omitempty"`
+}
+
+// The reasons.
+const (
+	reasonAbsent    = "absent"
+	reasonUID       = "uid"
+	reasonUnsynced  = "unsynced"
+	reasonMalformed = "malformed"
+	reasonPath      = "path"
+)
+
+// Server answers the plugin.
+type Server struct {
+	pods     *Pods
+	events   *Events
+	outcomes *outcomes
+	requests *prometheus.CounterVec
+	log      *zap.Logger
+}
+
+// NewServer returns a server that answers from pods, and has refusals written to the Events of their pods.
+func NewServer(pods *Pods, events *Events, reg prometheus.Registerer, log *zap.Logger) *Server {
+	return &Server{
+		pods: pods, events: events, outcomes: newOutcomes(reg), log: log,
+		requests: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+			Name: "sidecar_cni_socket_requests_total",
+			Help: "Requests on the agent's socket, by what was asked for and the status of the answer.",
+		}, []string{"path", "code"}),
+	}
+}
+
+// Serve answers until ctx ends. Then it removes the socket, if it is still the agent's own.
+func (s *Server) Serve(ctx context.Context, socket *Socket) error {
+	server := &http.Server{
+		Handler:           s.handler(),
+		ReadTimeout:       patience,
+		ReadHeaderTimeout: patience,
+		WriteTimeout:      patience,
+		IdleTimeout:       patience,
+		MaxHeaderBytes:    maxHead,
+	}
+	server.ErrorLog, _ = zap.NewStdLogAt(s.log, zapcore.WarnLevel) // it knows that level
+	var open atomic.Int64
+	server.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed, http.StateHijacked:
+			open.Add(-1)
+		case http.StateActive, http.StateIdle:
+		}
+	}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		socket.remove()
+		end(server, &open)
+	})
+	err := server.Serve(socket)
+	if stop() { // nobody asked it to end
+		socket.remove()
+		return fmt.Errorf("serve %s: %w", socket.path, errors.Join(err, server.Close()))
+	}
+	<-ended
+	return nil
+}
+
+// end waits until all are answered who are there, and no longer than farewell. Shutdown would not do: it drops a
+// request that it has not begun to read, and its plugin would take the agent for away.
+func end(server *http.Server, open *atomic.Int64) {
+	server.SetKeepAlivesEnabled(false)
+	for deadline := time.Now().Add(farewell); time.Now().Before(deadline); {
+		time.Sleep(linger)
+		if open.Load() == 0 {
+			break
+		}
+	}
+	_ = server.Close() // what did not end in time is broken off
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /v1/pods/{namespace}/{name}", s.counted("pods", s.pod))
+	mux.Handle("POST /v1/outcomes", s.counted("outcomes", s.outcome))
+	mux.Handle("GET /v1/healthz", s.counted("healthz", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusOK)
+	}))
+	mux.Handle("/", s.counted("other", func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, http.StatusNotFound, refusal{Reason: reasonPath, Message: "the agent's protocol has no such path"})
+	}))
+	return mux
+}
+
+// A statusWriter remembers the status that it wrote.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (s *Server) counted(path string, next http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		counting := &statusWriter{w, http.StatusOK}
+		next(counting, r)
+		s.requests.WithLabelValues(path, strconv.Itoa(counting.status)).Inc()
+	})
+}
+
+func (s *Server) pod(w http.ResponseWriter, r *http.Request) {
+	ref := Ref{r.PathValue("namespace"), r.PathValue("name"), types.UID(r.URL.Query().Get("uid"))}
+	for _, name := range []string{ref.Namespace, ref.Name} { // they become parts of a path of the API server's
+		if content.IsPathSegmentName(name) != nil {
+			refuse(w, http.StatusBadRequest, refusal{Reason: reasonMalformed, Message: fmt.Sprintf("%q is no name", name)})
+			return
+		}
+	}
+	switch a := s.pods.Find(r.Context(), ref); a.Verdict {
+	case Found:
+		body, err := encodePod(a.Pod)
+		if err != nil {
+			refuse(w, http.StatusInternalServerError, refusal{Reason: reasonMalformed, Message: err.Error()})
+			return
+		}
+		answer(w, http.StatusOK, body)
+	case Absent:
+		refuse(w, http.StatusNotFound, refusal{Reason: reasonAbsent})
+	case OtherUID:
+		refuse(w, http.StatusNotFound, refusal{Reason: reasonUID, UID: a.UID})
+	case Unknown:
+		refuse(w, http.StatusServiceUnavailable, refusal{Reason: reasonUnsynced, Message: a.Why})
+	}
+}
+
+func refuse(w http.ResponseWriter, status int, why refusal) {
+	body, _ := json.Marshal(why) // strings always can be
+	answer(w, status, body)
+}
+
+func answer(w http.ResponseWriter, status int, body []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // whoever has hung up does not want it
+}

@@ -1,0 +1,205 @@
+package chain
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"strings"
+)
+
+// Install plans what makes a wish come true. Without steps it has, or the error, a *Refusal, says why it cannot; then
+// nothing is changed, and what there is of ours stays.
+func Install(d Dir, w Wish) (Plan, error) {
+	w, err := w.normal()
+	if err != nil {
+		return Plan{}, err
+	}
+	return install(d.tree(), w)
+}
+
+func install(t tree, w Wish) (Plan, error) {
+	if _, err := t.joined(w); reason(err) == OtherMesh {
+		return Plan{}, err
+	}
+	base := t.without()
+	n, err := base.joined(w)
+	if reason(err) == NoNetwork {
+		// The network plugin took its network away: what we made of it must not keep the node looking well.
+		if left := difference(t, base); len(left) > 0 {
+			return Plan{Steps: left}, nil
+		}
+	}
+	if err != nil {
+		return Plan{}, err
+	}
+	way, err := w.choose(n)
+	if err != nil {
+		return Plan{}, err
+	}
+	goal, err := base.with(t, n, claim{way, w.Entry})
+	if err != nil {
+		return Plan{}, err
+	}
+	p := Plan{Way: way, Primary: n.file.Name, Network: n.name, Steps: difference(t, goal)}
+	if err := p.check(); err != nil {
+		return Plan{}, err
+	}
+	if s := goal.look(w); way != Standalone && !s.Effective {
+		return Plan{}, refuse(Shadowed, s.Primary, "%s would be loaded in spite of our changes to %s: remove it", s.Primary, p.Primary)
+	}
+	return p, nil
+}
+
+// joined is the network that the runtime loads, if there is no other mesh in it.
+func (t tree) joined(w Wish) (*network, error) {
+	n, err := t.loaded(w.LoadsDropIns)
+	if err != nil {
+		return nil, err
+	}
+	return n, n.mesh()
+}
+
+func (t tree) loaded(dropIns bool) (*network, error) {
+	f, err := t.primary()
+	if err != nil {
+		return nil, err
+	}
+	return t.load(f.Name, dropIns)
+}
+
+// claim is a way and what goes it.
+type claim struct {
+	way   Way
+	entry []byte
+}
+
+// with adds us to a directory that is without us. What is in the directory now stays if it is right.
+func (t tree) with(now tree, n *network, c claim) (tree, error) {
+	goal := t.clone()
+	var err error
+	switch {
+	case c.way == DropIn:
+		err = goal.dropIn(now, n, c)
+	case c.way == Owned:
+		var f File
+		f, err = n.copied(c)
+		f.Name = ownedName
+		goal[ownedName] = f
+	case c.way == Inline && n.list:
+		if f := now[n.file.Name]; settled(f, c.entry) {
+			goal[f.Name] = f
+			break
+		}
+		f := n.file
+		f.Data, err = join(f.Data, c.entry)
+		goal[f.Name] = f
+	case c.way == Inline:
+		err = goal.wrap(now, n, c)
+	}
+	return goal, err
+}
+
+func (t tree) clone() tree { return t.dir().tree() }
+
+func (t tree) dropIn(now tree, n *network, c claim) error {
+	if f, ok := t[n.name]; ok && !f.Mode.IsDir() {
+		return refuse(Taken, n.name, "%s is a file: no place for drop-ins of the network; rename it, or configure another way", n.name)
+	}
+	if d, ok := now[n.name]; ok {
+		t[n.name] = d
+	} else if !now.inside(n.name) {
+		t[n.name] = File{Name: n.name, Mode: fs.ModeDir | 0o755}
+	}
+	name := n.name + "/" + dropInName
+	if f := now[name]; f.Err == nil && same(f.Data, c.entry) {
+		t[name] = f
+		return nil
+	}
+	data, err := pretty(c.entry)
+	t[name] = File{Name: name, Data: data, Mode: n.file.Mode}
+	return err
+}
+
+// wrap makes a list of a single plugin and moves the original out of the runtime's sight.
+func (t tree) wrap(now tree, n *network, c claim) error {
+	original := n.file.Name
+	name, saved := wrapName(original), original+savedSuffix
+	if t.has(name) {
+		return refuse(Taken, name, "%s is there beside %s: one of them has to go before the other can be chained to", name, original)
+	}
+	list, err := n.copied(c)
+	if err != nil {
+		return err
+	}
+	list.Name, list.Data = name, mark(list.Data, original)
+	if f := now[name]; current(f, n.file) {
+		list.Data = f.Data
+		if !settled(f, c.entry) {
+			if list.Data, err = part(f); err == nil {
+				list.Data, err = join(list.Data, c.entry)
+			}
+		}
+	}
+	t[name], t[saved] = list, File{Name: saved, Data: n.file.Data, Mode: n.file.Mode}
+	delete(t, original)
+	return err
+}
+
+// current reports whether a wrapping list is of the original as it is now. What others added to it is then kept.
+func current(list, original File) bool {
+	if list.Err != nil || wrapped(list.Data) != original.Name {
+		return false
+	}
+	all, err := plugins(list.Data)
+	return err == nil && len(all) > 0 && bytes.Equal(all[0].of(list.Data), original.indented())
+}
+
+// copied is the network as a list with our entry, under its own name.
+func (n *network) copied(c claim) (File, error) {
+	f := n.file
+	if !n.list {
+		f.Data = n.asList()
+	}
+	var err error
+	f.Data, err = join(f.Data, c.entry)
+	return f, err
+}
+
+// Uninstall plans what takes us out, whatever way we got in, and brings back what was wrapped. An error without steps is
+// about a file that may have our entry and cannot be edited, or about what would leave the runtime without its network.
+func Uninstall(d Dir) (Plan, error) {
+	t := d.tree()
+	base := t.without()
+	p := Plan{Steps: difference(t, base)}
+	if err := p.check(); err != nil {
+		return Plan{}, err
+	}
+	if len(p.Steps) == 0 {
+		return p, t.leftOver()
+	}
+	_, before := t.loaded(false)
+	n, after := base.loaded(false)
+	switch {
+	case after == nil:
+		p.Primary, p.Network = n.file.Name, n.name
+	case before == nil && reason(after) != NoNetwork:
+		return Plan{}, after
+	}
+	return p, nil
+}
+
+// leftOver finds what could not be cleaned.
+func (t tree) leftOver() error {
+	var errs []error
+	for _, name := range t.confs() {
+		f := t[name]
+		n, err := f.parse()
+		switch {
+		case err != nil && (f.Err != nil || strings.Contains(string(f.Data), pluginType)):
+			errs = append(errs, err)
+		case err == nil && f.carriesUs():
+			errs = append(errs, n.chainable())
+		}
+	}
+	return errors.Join(errs...)
+}

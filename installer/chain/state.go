@@ -1,0 +1,167 @@
+package chain
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// State is what the runtime makes of a directory.
+type State struct {
+	Effective bool // our entry is there, whole, once, in the right place, in what the runtime loads
+	Reason    Reason
+	Way       Way    // in which our entry is there, if it is
+	Primary   string // the file that the runtime loads
+	Network   string
+	Text      string // a sentence with the file and the remedy
+}
+
+// Reason is one of a closed set of words, for the label of a metric.
+type Reason string
+
+// The reasons. After Absent, Outdated, Misplaced, Repeated and Stale the next pass mends it; the others wait for somebody.
+const (
+	Effective  Reason = "effective"
+	Absent     Reason = "absent"      // our entry is not in the chain
+	Outdated   Reason = "outdated"    // it is another one than wished
+	Misplaced  Reason = "misplaced"   // it is not the last of the list
+	Repeated   Reason = "repeated"    // it is there more than once
+	Stale      Reason = "stale"       // our copy or our wrapping is not of what is there now
+	NoNetwork  Reason = "no_network"  // there is no file to load
+	Unreadable Reason = "unreadable"  // a file could not be read
+	Broken     Reason = "broken"      // a file does not parse, or not as a network
+	Empty      Reason = "empty"       // a network without another plugin
+	Version    Reason = "version"     // the network's CNI version knows no chains, or is too new for us
+	OtherMesh  Reason = "other_mesh"  // another mesh's redirect plugin is in the chain
+	Taken      Reason = "taken"       // a name that is needed is somebody else's
+	Shadowed   Reason = "shadowed"    // another file would be loaded in spite of ours
+	NoDropIns  Reason = "no_drop_ins" // the way is not open with this runtime or network
+	Multus     Reason = "multus"      // the way is not open with Multus
+	NoMultus   Reason = "no_multus"   // the way needs Multus
+	BadEntry   Reason = "bad_entry"   // the wished entry is none
+)
+
+// Reasons lists them all.
+var Reasons = []Reason{
+	Effective, Absent, Outdated, Misplaced, Repeated, Stale, NoNetwork, Unreadable, Broken, Empty, Version, OtherMesh, Taken,
+	Shadowed, NoDropIns, Multus, NoMultus, BadEntry,
+}
+
+// Refusal is the error of a directory in which nothing can be done as it is.
+type Refusal struct {
+	Reason Reason
+	File   string // empty if it is about none
+	Text   string
+}
+
+func (r *Refusal) Error() string { return r.Text }
+
+func refuse(reason Reason, file, format string, args ...any) error {
+	return &Refusal{Reason: reason, File: file, Text: fmt.Sprintf(format, args...)}
+}
+
+// Evaluate tells whether the wish has come true in a directory, and else why not.
+func Evaluate(d Dir, w Wish) State {
+	w, err := w.normal()
+	if err != nil {
+		return State{}.refused(err)
+	}
+	t := d.tree()
+	s := t.look(w)
+	p, err := install(t, w)
+	switch {
+	case reason(err) == OtherMesh: // also where a copy of ours, from before, is what the runtime loads
+		return s.refused(err)
+	case err == nil && p.Way == Standalone:
+		return State{Effective: true, Reason: Effective, Way: p.Way, Primary: s.Primary, Network: s.Network,
+			Text: fmt.Sprintf("%s begins with Multus: pods are redirected that ask for a NetworkAttachmentDefinition %q", s.Primary, w.Standalone)}
+	case s.Effective && err == nil && p.renews(s.Primary):
+		s.Effective, s.Reason = false, Stale
+		s.Text = fmt.Sprintf("%s is not what the network plugin has written since: the next pass mends it", s.Primary)
+	case !s.Effective && err != nil:
+		return s.refused(err)
+	}
+	return s
+}
+
+// renews reports whether a plan is about a list of ours in which our entry is whole, but the network is not.
+func (p Plan) renews(list string) bool {
+	return p.Primary == "" || slices.ContainsFunc(p.Steps, func(s Step) bool {
+		return s.Op == Write && s.Name == list && File{Name: s.Name, Data: s.Data}.carriesUs()
+	})
+}
+
+func (s State) refused(err error) State {
+	s.Effective, s.Reason, s.Text = false, reason(err), err.Error()
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		s.Primary = cmp.Or(s.Primary, r.File)
+	}
+	return s
+}
+
+func reason(err error) Reason {
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		return r.Reason
+	}
+	return ""
+}
+
+// look tells what the runtime makes of a directory, whatever a pass would do.
+func (t tree) look(w Wish) State {
+	f, err := t.primary()
+	s := State{Primary: f.Name}
+	if err != nil {
+		return s.refused(err)
+	}
+	n, err := t.load(f.Name, w.LoadsDropIns)
+	if err != nil {
+		return s.refused(err)
+	}
+	s.Network = n.name
+	if err := n.mesh(); err != nil {
+		return s.refused(err)
+	}
+	return n.find(s, w)
+}
+
+// find looks for our entry in a network.
+func (n *network) find(s State, w Wish) State {
+	var ours []entry
+	for _, e := range n.chain() {
+		if e.ours() {
+			ours = append(ours, e)
+		}
+	}
+	tell := func(reason Reason, format string, args ...any) State {
+		s.Reason, s.Text = reason, fmt.Sprintf(format, args...)
+		return s
+	}
+	if len(ours) == 0 {
+		return tell(Absent, "%s has no entry of type %s: the next pass puts it there", s.Primary, pluginType)
+	}
+	e := ours[0]
+	s.Way = n.way(e)
+	switch {
+	case len(ours) == len(n.chain()):
+		return s.refused(n.chainable())
+	case len(ours) > 1:
+		return tell(Repeated, "%s has our entry %d times: the next pass leaves one", s.Primary, len(ours))
+	case !same(e.data, w.Entry):
+		return tell(Outdated, "%s has another entry than configured: the next pass replaces it", e.file)
+	case s.Way != DropIn && !n.inline[len(n.inline)-1].ours():
+		return tell(Misplaced, "%s has our entry before others: the next pass moves it to the end", e.file)
+	}
+	s.Effective = true
+	return tell(Effective, "%s runs our entry from %s", s.Primary, e.file)
+}
+
+func (n *network) way(e entry) Way {
+	switch e.file {
+	case ownedName:
+		return Owned
+	case n.file.Name:
+		return Inline
+	}
+	return DropIn
+}

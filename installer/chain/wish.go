@@ -1,0 +1,85 @@
+package chain
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+
+	"github.com/containernetworking/cni/libcni"
+)
+
+// Way is a way into the chain.
+type Way string
+
+// The ways.
+const (
+	Auto       Way = "auto"       // DropIn where it is open, Standalone with Multus, else Inline
+	DropIn     Way = "dropin"     // a file that the runtime merges into the primary's network
+	Owned      Way = "owned"      // a list of our own, which sorts first: a copy of the primary, and our entry
+	Inline     Way = "inline"     // our entry in the primary
+	Standalone Way = "standalone" // a network of our own in Multus' directory, see InstallStandalone
+)
+
+// Wish says what shall be.
+type Wish struct {
+	Way          Way    // Auto if empty
+	LoadsDropIns bool   // the runtime is proven or known to: containerd from 2.1 on, CRI-O by its libcni
+	Entry        []byte // our entry: a JSON object of our type
+	Standalone   string // the NetworkAttachmentDefinition; "istio-cni" if empty, which Istio's injector asks for
+}
+
+// normal fills in what is left out.
+func (w Wish) normal() (Wish, error) {
+	conf, err := libcni.NetworkPluginConfFromBytes(w.Entry)
+	if err != nil {
+		return w, refuse(BadEntry, "", "our entry: %v", err)
+	}
+	if p := conf.Network; p.Type != pluginType || p.Name != "" || p.CNIVersion != "" {
+		return w, refuse(BadEntry, "", "our entry: type %q, name %q, cniVersion %q: want %q, and no others", p.Type, p.Name, p.CNIVersion, pluginType)
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, w.Entry); err != nil {
+		return w, refuse(BadEntry, "", "our entry: %v", err)
+	}
+	return Wish{
+		Way: cmp.Or(w.Way, Auto), LoadsDropIns: w.LoadsDropIns, Entry: b.Bytes(), Standalone: cmp.Or(w.Standalone, "istio-cni"),
+	}, nil
+}
+
+// choose returns the way into a network, or why the configured one is not open.
+func (w Wish) choose(n *network) (Way, error) {
+	name := n.file.Name
+	way := w.Way
+	if way == Auto {
+		way = w.auto(n)
+	}
+	switch {
+	case way == Standalone && !n.multus():
+		return "", refuse(NoMultus, name, "%s does not begin with Multus: a standalone configuration would be used by nobody; configure another way", name)
+	case way == Standalone:
+		return way, nil
+	case way == DropIn && !w.LoadsDropIns:
+		return "", refuse(NoDropIns, name, "%s: the runtime is not known to load drop-ins: configure another way, or update it", name)
+	case way == DropIn && (!n.list || n.inlinedOnly):
+		return "", refuse(NoDropIns, name, "%s takes no drop-ins: it is no list or has loadOnlyInlinedPlugins; configure another way", name)
+	case way == Owned && n.multus():
+		return "", refuse(Multus, name, "%s begins with Multus, which would delegate to a copy of itself: use the standalone way", name)
+	case way == Owned && name < ownedName:
+		return "", refuse(Shadowed, name, "%s sorts before %s: configure another way", name, ownedName)
+	case way != DropIn && way != Owned && way != Inline:
+		return "", refuse(BadEntry, "", "way %q: want auto, dropin, owned, inline or standalone", way)
+	case way != DropIn && len(n.inline) == 0:
+		return "", refuse(Empty, name, "%s has no plugins but drop-ins: nothing in it to be chained to; configure the dropin way", name)
+	}
+	return way, n.chainable()
+}
+
+func (w Wish) auto(n *network) Way {
+	switch {
+	case n.multus():
+		return Standalone
+	case w.LoadsDropIns && n.list && !n.inlinedOnly:
+		return DropIn
+	}
+	return Inline
+}
