@@ -1,0 +1,170 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sidecar-cni/sidecar-cni/installer/chain"
+)
+
+const (
+	// credentialsName is the directory of the plugin's credentials, in the conf directory. It has nothing to do with the chain.
+	credentialsName = "sidecar-cni.d"
+	// biggestConf is far more than any configuration has. Whoever puts more into a file shall not fill our memory.
+	biggestConf = 4 << 20
+)
+
+// readable are the endings of files whose contents matter to package chain.
+var readable = []string{".conf", ".conflist", ".json", ".sidecar-cni-saved"}
+
+// Conf is a conf directory: the runtime's, or that of Multus.
+type Conf struct{ Path string }
+
+// Read returns everything that is directly in the directory, and directly in its sub-directories, but what is ours beside
+// the chain: the credentials and the temporary files. A file or sub-directory that cannot be read says why. If the
+// directory itself cannot be read, or has been deleted on the node since it was mounted, that is the error.
+func (c Conf) Read() (chain.Dir, error) {
+	names, err := list(c.Path)
+	if err != nil {
+		return nil, fmt.Errorf("read conf directory %s: %w", c.Path, err)
+	}
+	var d chain.Dir
+	for _, name := range names {
+		if name == credentialsName {
+			continue
+		}
+		f, there := c.look(name)
+		if !there {
+			continue
+		}
+		var inside []string
+		if f.Mode.IsDir() {
+			inside, f.Err = list(c.at(name))
+		}
+		d = append(d, f)
+		for _, one := range inside {
+			if f, there := c.look(path.Join(name, one)); there {
+				d = append(d, f)
+			}
+		}
+	}
+	return d, nil
+}
+
+func (c Conf) at(name string) string { return filepath.Join(c.Path, name) }
+
+// list returns the names in a directory, without those of temporary files.
+func list(dir string) ([]string, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, unnamed(err)
+	}
+	defer f.Close()
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
+		return nil, err
+	}
+	if stat.Nlink == 0 {
+		return nil, errDeleted
+	}
+	names, err := f.Readdirnames(-1)
+	if err != nil {
+		return nil, unnamed(err)
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(names, isTemp), nil
+}
+
+// errDeleted is a directory that nobody can reach by its name any more. To a container that it was mounted into it looks
+// empty, and stays so.
+var errDeleted = fmt.Errorf("it was deleted on the node after it was mounted: start the agent's pod anew: %w", fs.ErrNotExist)
+
+// look returns what is under a name; it may have gone since it was listed.
+func (c Conf) look(name string) (f chain.File, there bool) {
+	f.Name = name
+	info, err := os.Stat(c.at(name)) // a link is what it leads to
+	if err != nil {
+		link, gone := os.Lstat(c.at(name))
+		if errors.Is(gone, fs.ErrNotExist) {
+			return f, false
+		}
+		if gone == nil {
+			f.Mode = link.Mode().Perm()
+		}
+		f.Err = unnamed(err)
+		return f, true
+	}
+	f.Mode = info.Mode()
+	if !f.Mode.IsDir() && slices.Contains(readable, path.Ext(name)) {
+		f.Data, f.Err = contents(c.at(name))
+	}
+	return f, !errors.Is(f.Err, fs.ErrNotExist)
+}
+
+// contents reads a regular file: opening a pipe, which somebody may have put there, would wait for a writer.
+func contents(name string) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, unnamed(err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, errors.New("not a regular file"))
+	}
+	data, err := io.ReadAll(io.LimitReader(f, biggestConf+1))
+	if err == nil && len(data) > biggestConf {
+		return nil, fmt.Errorf("more than %d bytes: not a configuration", biggestConf)
+	}
+	return data, unnamed(err)
+}
+
+// Sweep removes what killed passes left in the directory and its sub-directories.
+func (c Conf) Sweep() error {
+	dirs := []string{c.Path}
+	entries, err := os.ReadDir(c.Path)
+	if err != nil {
+		return fmt.Errorf("sweep conf directory %s: %w", c.Path, unnamed(err))
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			dirs = append(dirs, c.at(e.Name()))
+		}
+	}
+	return Sweep(dirs...)
+}
+
+// Nudge makes the runtime read the directory. It has to after a change of a drop-in: runtimes watch the directory itself
+// and not its sub-directories. containerd passes over the creation of a file, but not over its removal.
+func (c Conf) Nudge() error {
+	temp, err := os.CreateTemp(c.Path, tempPattern("nudge"))
+	if err == nil {
+		temp.Close()
+		err = os.Remove(temp.Name())
+	}
+	if err != nil {
+		return fmt.Errorf("nudge the runtime in %s: %w", c.Path, unnamed(err))
+	}
+	return nil
+}
+
+// unnamed drops the file's name from an error: it may be a temporary one, and the text around it has the one that counts.
+func unnamed(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	if e, ok := errors.AsType[*os.LinkError](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+func tempPattern(name string) string { return "." + strings.TrimPrefix(name, ".") + ".*" + tempSuffix }

@@ -1,0 +1,134 @@
+package node
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Credentials is the directory of what the plugin asks the API server with: <conf-dir>/sidecar-cni.d. Only root can read it.
+type Credentials struct{ Dir string }
+
+// The files in it.
+const (
+	KubeconfigFile = "kubeconfig"
+	tokenFile      = "token"
+	caFile         = "ca.crt"
+)
+
+// Write makes the directory if it is missing, keeps its files up to date, and returns the names of those that were not.
+// The kubeconfig names token and authority by file: a rotation changes those alone. Nothing is replaced by nothing.
+func (c Credentials) Write(token, ca []byte, server string) (changed []string, err error) {
+	switch {
+	case len(bytes.TrimSpace(token)) == 0:
+		return nil, fmt.Errorf("write credentials to %s: the token is empty", c.Dir)
+	case len(bytes.TrimSpace(ca)) == 0:
+		return nil, fmt.Errorf("write credentials to %s: the API server's authority is empty", c.Dir)
+	}
+	if err := c.make(); err != nil {
+		return nil, fmt.Errorf("write credentials to %s: %w", c.Dir, unnamed(err))
+	}
+	config, err := kubeconfig(server)
+	if err != nil {
+		return nil, fmt.Errorf("write credentials to %s: %w", c.Dir, err)
+	}
+	for _, f := range []struct {
+		name string
+		data []byte
+	}{{caFile, ca}, {tokenFile, token}, {KubeconfigFile, config}} {
+		did, err := WriteFile(filepath.Join(c.Dir, f.name), f.data, 0o600)
+		if err != nil {
+			return changed, err
+		}
+		if did {
+			changed = append(changed, f.name)
+		}
+	}
+	return changed, nil
+}
+
+// make makes the directory, and closes it to others.
+func (c Credentials) make() error {
+	info, err := os.Lstat(c.Dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := os.Mkdir(c.Dir, 0o700); err != nil {
+			return err
+		}
+		return syncDir(filepath.Dir(c.Dir))
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return errors.New("it is not a directory: remove it")
+	case info.Mode().Perm() != 0o700:
+		return os.Chmod(c.Dir, 0o700)
+	}
+	return nil
+}
+
+// kubeconfig is for kubectl as well: with it an administrator sees what the plugin sees.
+func kubeconfig(server string) ([]byte, error) {
+	quoted, err := json.Marshal(server)
+	return fmt.Appendf(nil, `# Written by sidecar-cni-installer, for the sidecar-cni plugin. Changes are overwritten.
+apiVersion: v1
+kind: Config
+current-context: sidecar-cni
+contexts:
+- name: sidecar-cni
+  context: {cluster: local, user: sidecar-cni}
+clusters:
+- name: local
+  cluster:
+    server: %s
+    certificate-authority: %s
+users:
+- name: sidecar-cni
+  user:
+    tokenFile: %s
+`, quoted, caFile, tokenFile), err
+}
+
+// Remove removes the files, and the directory if nothing of anybody else is in it. It succeeds on nothing.
+func (c Credentials) Remove() error {
+	if err := Sweep(c.Dir); err != nil {
+		return err
+	}
+	for _, name := range []string{KubeconfigFile, tokenFile, caFile} {
+		if err := os.Remove(filepath.Join(c.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove credentials: %w", err)
+		}
+	}
+	err := os.Remove(c.Dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("remove credentials: %w", err)
+	}
+	if err := syncDir(filepath.Dir(c.Dir)); err != nil {
+		return fmt.Errorf("remove credentials in %s: %w", c.Dir, err)
+	}
+	return nil
+}
+
+// Expiry tells when a token ends, if it says so. Nothing is verified: who is served with it, the API server decides.
+func Expiry(token []byte) (time.Time, bool) {
+	parts := bytes.Split(token, []byte("."))
+	if len(parts) != 3 {
+		return time.Time{}, false
+	}
+	claims, err := base64.RawURLEncoding.DecodeString(string(parts[1]))
+	var c struct {
+		Exp float64 `json:"exp"`
+	}
+	if err != nil || json.Unmarshal(claims, &c) != nil || c.Exp <= 0 {
+		return time.Time{}, false
+	}
+	return time.Unix(int64(c.Exp), 0), true
+}

@@ -1,0 +1,171 @@
+package node
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Membership is an agent among those of its node: a file whose name says when it joined, and on which it holds a lock as
+// long as it lives. The kernel drops the lock with the process, however that ends.
+type Membership struct {
+	dir  string
+	name string
+	file *os.File
+}
+
+// Join announces an agent. From now on the others are superseded.
+func (r RunDir) Join() (*Membership, error) {
+	m := &Membership{dir: filepath.Join(r.Path, "agents")}
+	if err := m.join(); err != nil {
+		return nil, fmt.Errorf("join agents in %s: %w", m.dir, unnamed(err))
+	}
+	return m, nil
+}
+
+func (m *Membership) join() error {
+	if err := os.MkdirAll(m.dir, 0o700); err != nil {
+		return err
+	}
+	return m.alone(func(names []string) error {
+		m.name = joined(names) + "-" + strings.ToLower(rand.Text()[:8])
+		return m.announce()
+	})
+}
+
+// joined is the time, or later than all who joined, if the clock was set back since.
+func joined(names []string) string {
+	now := time.Now().UnixNano()
+	for _, name := range names {
+		then, _, _ := strings.Cut(name, "-")
+		if n, err := strconv.ParseInt(then, 10, 64); err == nil {
+			now = max(now, n+1)
+		}
+	}
+	return fmt.Sprintf("%019d", now)
+}
+
+// alone looks at the members while no other agent does: a file that is not locked yet would look as if its agent were dead.
+func (m *Membership) alone(do func(names []string) error) error {
+	dir, err := os.Open(m.dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := lock(dir); err != nil {
+		return err
+	}
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	return do(names)
+}
+
+func lock(f *os.File) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+func (m *Membership) announce() error {
+	f, err := os.OpenFile(filepath.Join(m.dir, m.name), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	if held, err := tryLock(f); err != nil || !held {
+		f.Close()
+		return errors.Join(err, errors.New("another process has the lock of our file"))
+	}
+	if m.file != nil {
+		m.file.Close()
+	}
+	m.file = f
+	return nil
+}
+
+// Superseded reports whether an agent lives that joined later: then it is the one that writes. What dead ones left is
+// removed. If somebody removed our file, it is made again: without it an older agent would not know of us.
+func (m *Membership) Superseded() (bool, error) {
+	var newer bool
+	err := os.MkdirAll(m.dir, 0o700)
+	if err == nil {
+		err = m.alone(func(names []string) error {
+			var err error
+			newer, err = m.newer(names)
+			return err
+		})
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for other agents in %s: %w", m.dir, unnamed(err))
+	}
+	return newer, nil
+}
+
+func (m *Membership) newer(names []string) (bool, error) {
+	if !m.there() {
+		if err := m.announce(); err != nil {
+			return false, err
+		}
+	}
+	newer := false
+	for _, name := range names {
+		if name == m.name {
+			continue
+		}
+		alive, err := m.alive(name)
+		if err != nil {
+			return false, err
+		}
+		newer = newer || alive && name > m.name
+	}
+	return newer, nil
+}
+
+// there reports whether our file is the one under our name.
+func (m *Membership) there() bool {
+	ours, err := m.file.Stat()
+	if err != nil {
+		return false
+	}
+	found, err := os.Lstat(filepath.Join(m.dir, m.name))
+	return err == nil && os.SameFile(ours, found)
+}
+
+// alive reports whether a member still is one, and removes its file if not.
+func (m *Membership) alive(name string) (bool, error) {
+	path := filepath.Join(m.dir, name)
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	dead, err := tryLock(f)
+	if dead {
+		os.Remove(path)
+	}
+	return !dead, err
+}
+
+// Leave takes the announcement back.
+func (m *Membership) Leave() {
+	if m.there() {
+		os.Remove(filepath.Join(m.dir, m.name))
+	}
+	m.file.Close()
+}

@@ -1,0 +1,176 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sidecar-cni/sidecar-cni/installer/node"
+)
+
+func rundir(t *testing.T) node.RunDir {
+	t.Helper()
+	return node.RunDir{Path: filepath.Join(t.TempDir(), "run", "sidecar-cni")}
+}
+
+func superseded(t *testing.T, m *node.Membership, want bool) {
+	t.Helper()
+	if got, err := m.Superseded(); got != want || err != nil {
+		t.Errorf("superseded: %v, %v, want %v", got, err, want)
+	}
+}
+
+func members(t *testing.T, r node.RunDir) int {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(r.Path, "agents"))
+	must(t, err)
+	return len(entries)
+}
+
+func TestTheNewerAgentIsInCharge(t *testing.T) {
+	t.Parallel()
+	r := rundir(t)
+	older, err := r.Join()
+	must(t, err)
+	superseded(t, older, false)
+	newer, err := r.Join()
+	must(t, err)
+	superseded(t, older, true)
+	superseded(t, newer, false)
+	newest, err := r.Join()
+	must(t, err)
+	superseded(t, newer, true)
+	newer.Leave()
+	superseded(t, older, true)
+	newest.Leave()
+	superseded(t, older, false)
+	older.Leave()
+	if n := members(t, r); n != 0 {
+		t.Errorf("%d members left", n)
+	}
+}
+
+func TestTheOlderAgentTakesOverFromAKilledOne(t *testing.T) {
+	t.Parallel()
+	r := rundir(t)
+	older, err := r.Join()
+	must(t, err)
+	newer := startChild(t, []string{"", "join", r.Path})
+	superseded(t, older, true)
+	must(t, newer.Process.Kill())
+	_ = newer.Wait()
+	superseded(t, older, false)
+	if n := members(t, r); n != 1 {
+		t.Errorf("%d members", n)
+	}
+	older.Leave()
+}
+
+func TestTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	r := rundir(t)
+	dir := filepath.Join(r.Path, "agents")
+	must(t, os.MkdirAll(dir, 0o700))
+	tomorrow := strconv.FormatInt(time.Now().Add(24*time.Hour).UnixNano(), 10)
+	must(t, os.WriteFile(filepath.Join(dir, "nonsense"), nil, 0o600))
+	older, err := os.Create(filepath.Join(dir, tomorrow+"-a"))
+	must(t, err)
+	defer older.Close()
+	must(t, unix.Flock(int(older.Fd()), unix.LOCK_EX))
+	newer, err := r.Join()
+	must(t, err)
+	superseded(t, newer, false)
+	if n := members(t, r); n != 2 {
+		t.Errorf("%d members", n)
+	}
+}
+
+func TestSomebodyRemovesTheRunDirectory(t *testing.T) {
+	t.Parallel()
+	r := rundir(t)
+	older, err := r.Join()
+	must(t, err)
+	newer, err := r.Join()
+	must(t, err)
+	must(t, os.RemoveAll(r.Path))
+	superseded(t, newer, false)
+	superseded(t, older, true)
+	superseded(t, newer, false)
+	newer.Leave()
+	superseded(t, older, false)
+}
+
+func TestPassesDoNotOverlap(t *testing.T) {
+	t.Parallel()
+	r := rundir(t)
+	unlock, err := r.Lock(t.Context())
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.Lock(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "another agent has it") {
+		t.Errorf("locked twice: %v", err)
+	}
+	waited := make(chan error, 1)
+	go func() {
+		unlock, err := r.Lock(t.Context())
+		if err == nil {
+			unlock()
+		}
+		waited <- err
+	}()
+	unlock()
+	must(t, <-waited)
+	killed := startChild(t, []string{"", "lock", r.Path})
+	must(t, killed.Process.Kill())
+	_ = killed.Wait()
+	unlock, err = r.Lock(t.Context())
+	must(t, err)
+	unlock()
+}
+
+func TestUninstalled(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		marked, asked string
+		want          bool
+	}{
+		"the same installation":       {"a", "a", true},
+		"a new installation":          {"a", "b", false},
+		"one that has no id":          {"a", "", true},
+		"none has an id":              {"", "", true},
+		"a new one, the first had no": {"", "b", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rundir(t)
+			check := func(want bool) {
+				t.Helper()
+				if got, err := r.Uninstalled(row.asked); got != want || err != nil {
+					t.Errorf("uninstalled: %v, %v, want %v", got, err, want)
+				}
+			}
+			check(false)
+			must(t, r.ClearMarker())
+			for range 2 {
+				must(t, r.MarkUninstalled(row.marked))
+			}
+			check(row.want)
+			for range 2 {
+				must(t, r.ClearMarker())
+			}
+			check(false)
+		})
+	}
+	r := rundir(t)
+	must(t, os.MkdirAll(filepath.Join(r.Path, "uninstalled"), 0o700))
+	if _, err := r.Uninstalled("a"); err == nil {
+		t.Error("a marker that cannot be read is no error")
+	}
+}
