@@ -27,6 +27,9 @@ const (
 	rushBudget   = 600 * time.Millisecond // with two cores
 	binaryBudget = 16 << 20
 	memoryBudget = 20 << 20
+
+	anonymousBudget = 25 << 20 // of the agent
+	residentBudget  = 50 << 20
 )
 
 // outcome is what the plugin's log has to say about a call.

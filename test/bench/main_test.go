@@ -43,6 +43,7 @@ func TestTable(t *testing.T) {
 		},
 		rushes: []rush{{700 * time.Millisecond, 70 * time.Millisecond}, {500 * time.Millisecond, 50 * time.Millisecond}},
 		binary: 17 << 20,
+		daemon: daemon{anonymous: 12 << 20, resident: 51 << 20, most: 60 << 20, cpu: 20 * time.Millisecond},
 	}
 	var out strings.Builder
 	r.print(&out)
@@ -54,11 +55,16 @@ VERSION   2.00   2.00  1.50      2.00                      1.00   2.0 MiB
 in time   3.00  21.00  1.50      3.00     3.0    ok        1.50  21.0 MiB
 late     12.00  12.00  1.50     12.00    11.0  over        6.00  12.0 MiB
 
-                                                          budget
-110 ADDs together, agent's cache, nftables  500.00 ms  600.00 ms    ok
-  the slowest of them                        50.00 ms
-binary, stripped                             17.0 MiB   16.0 MiB  over
-resident memory, at most                     21.0 MiB   20.0 MiB  over`))
+                                                                   budget
+110 ADDs together, agent's cache, nftables           500.00 ms  600.00 ms    ok
+  the slowest of them                                 50.00 ms
+binary, stripped                                      17.0 MiB   16.0 MiB  over
+resident memory, at most                              21.0 MiB   20.0 MiB  over
+
+the agent, with 250 pods of 10000: anonymous memory   12.0 MiB   25.0 MiB    ok
+  resident                                            51.0 MiB   50.0 MiB  over
+  resident, at most                                   60.0 MiB   50.0 MiB  over
+  CPU in 10s when nothing happens                     20.00 ms`))
 	if diff := cmp.Diff(want[1:], got[2:]); diff != "" {
 		t.Errorf("table (-want +got):\n%s", diff)
 	}

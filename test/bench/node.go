@@ -34,7 +34,7 @@ type node struct {
 }
 
 // programs are paths.
-type programs struct{ plugin, empty, stopwatch string }
+type programs struct{ plugin, installer, empty, stopwatch string }
 
 func newNode(ctx context.Context, t testing.TB) *node {
 	t.Helper()
@@ -67,12 +67,12 @@ func build(ctx context.Context, t testing.TB) programs {
 	const module = "github.com/sidecar-cni/sidecar-cni/"
 	dir := t.TempDir()
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", dir+"/",
-		module+"plugin", module+"test/bench/empty", module+"test/bench/stopwatch")
+		module+"plugin", module+"installer", module+"test/bench/empty", module+"test/bench/stopwatch")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build programs: %v\n%s", err, out)
 	}
-	return programs{filepath.Join(dir, "plugin"), filepath.Join(dir, "empty"), filepath.Join(dir, "stopwatch")}
+	return programs{filepath.Join(dir, "plugin"), filepath.Join(dir, "installer"), filepath.Join(dir, "empty"), filepath.Join(dir, "stopwatch")}
 }
 
 // tmpfs makes a directory in memory, as that of the records is on a node.

@@ -15,6 +15,7 @@ import (
 type report struct {
 	rows   []row
 	rushes []rush
+	daemon daemon
 	binary int64 // bytes
 }
 
@@ -77,6 +78,11 @@ func (r report) totals() [][]string {
 		{"  the slowest of them", millis(slowest) + " ms", "", ""},
 		{"binary, stripped", mebi(r.binary), mebi(binaryBudget), mark(r.binary <= binaryBudget)},
 		{"resident memory, at most", mebi(memory), mebi(memoryBudget), mark(memory <= memoryBudget)},
+		{"", "", "", ""},
+		{fmt.Sprintf("the agent, with %d pods of %d: anonymous memory", podsOnNode, podsInCluster), mebi(r.daemon.anonymous), mebi(anonymousBudget), mark(r.daemon.anonymous <= anonymousBudget)},
+		{"  resident", mebi(r.daemon.resident), mebi(residentBudget), mark(r.daemon.resident <= residentBudget)},
+		{"  resident, at most", mebi(r.daemon.most), mebi(residentBudget), mark(r.daemon.most <= residentBudget)},
+		{fmt.Sprintf("  CPU in %v when nothing happens", quietTime), millis(r.daemon.cpu) + " ms", "", ""},
 	}
 }
 

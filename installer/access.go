@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+const (
+	serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
+	// tokenLife is asked for; the API server may give less. An agent that is away, or cut off, for a day has left a token
+	// that still works.
+	tokenLife  = 48 * time.Hour
+	tokenBound = 5 * time.Second
+	tokenPause = time.Minute // after a request in vain
+)
+
+// access is how the plugin gets to the API server when the agent is away.
+type access struct {
+	server string
+	token  func(context.Context) ([]byte, error)
+}
+
+// restConfig is how the agent itself gets there.
+func (s *settings) restConfig() (*rest.Config, error) {
+	if s.kubeconfig != "" {
+		return clientcmd.BuildConfigFromFlags("", s.kubeconfig)
+	}
+	return rest.InClusterConfig()
+}
+
+// access chooses the token: a file that somebody keeps fresh, else one that the API server makes for an account of few
+// rights, else the agent's own.
+func (s *settings) access(client *rest.RESTClient, onNode string) (access, error) {
+	a := access{server: cmp.Or(s.apiServer, serviceURL())}
+	if a.server == "" {
+		return access{}, errors.New("--api-server: want the URL of the API server, since this is not a pod that is told")
+	}
+	switch {
+	case s.tokenFile != "":
+		a.token = fromFile(s.tokenFile)
+	case s.pluginAccount != "" && client == nil:
+		return access{}, errors.New("--plugin-account: its tokens come from the API server, for which there is no client")
+	case s.pluginAccount != "":
+		a.token = (&requested{client: client, namespace: s.namespace, account: s.pluginAccount, onNode: onNode}).token
+	default:
+		a.token = fromFile(serviceAccountDir + "/token")
+	}
+	return a, nil
+}
+
+// installation is the name of this installation: that of the settings, else the uid of the agent's ServiceAccount, which is
+// another one whenever it was created anew.
+func (s *settings) installation() string {
+	if s.installID != "" {
+		return s.installID
+	}
+	token, err := os.ReadFile(serviceAccountDir + "/token")
+	if err != nil {
+		return ""
+	}
+	c, _ := readClaims(token)
+	return c.Kubernetes.ServiceAccount.UID
+}
+
+// serviceURL is the address that the kubelet tells each pod.
+func serviceURL() string {
+	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
+	if host == "" || port == "" {
+		return ""
+	}
+	return "https://" + net.JoinHostPort(host, port)
+}
+
+func fromFile(path string) func(context.Context) ([]byte, error) {
+	return func(context.Context) ([]byte, error) {
+		token, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read token: %w", err)
+		}
+		if token = bytes.TrimSpace(token); len(token) == 0 {
+			return nil, fmt.Errorf("read token: %s is empty", path)
+		}
+		return token, nil
+	}
+}
+
+// requested keeps a token until half of its life is over, and as long as it is good if the API server is away. An agent that
+// starts goes on with the one that is on the node.
+type requested struct {
+	client             *rest.RESTClient
+	namespace, account string
+	onNode             string // its file
+	last               []byte
+	from, until, renew time.Time
+}
+
+func (r *requested) token(ctx context.Context) ([]byte, error) {
+	now := time.Now()
+	if r.last == nil {
+		if there, err := os.ReadFile(r.onNode); err == nil {
+			r.take(there)
+		}
+	}
+	if r.last != nil && now.Before(r.renew) {
+		return r.last, nil
+	}
+	fresh, err := r.request(ctx)
+	if err == nil {
+		r.take(fresh)
+		err = r.misfit(fresh)
+	}
+	if err != nil && r.last != nil && now.Before(r.until) {
+		r.renew = now.Add(tokenPause)
+		return r.last, nil
+	}
+	return r.last, err
+}
+
+// take keeps a token if it is the account's.
+func (r *requested) take(token []byte) {
+	c, ok := readClaims(token)
+	if !ok || c.Subject != r.subject() {
+		return
+	}
+	r.last, r.from, r.until = token, time.Unix(int64(c.Issued), 0), time.Unix(int64(c.Expires), 0)
+	r.renew = r.from.Add(r.until.Sub(r.from) / 2)
+}
+
+func (r *requested) subject() string { return "system:serviceaccount:" + r.namespace + ":" + r.account }
+
+func (r *requested) misfit(token []byte) error {
+	if bytes.Equal(token, r.last) {
+		return nil
+	}
+	return fmt.Errorf("request token for serviceaccount %s/%s: what came is no token of it", r.namespace, r.account)
+}
+
+// request asks in JSON: it is one document a day.
+func (r *requested) request(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, tokenBound)
+	defer cancel()
+	ask := fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":%d}}`, int(tokenLife.Seconds()))
+	data, err := r.client.Post().Namespace(r.namespace).Resource("serviceaccounts").Name(r.account).SubResource("token").
+		SetHeader("Content-Type", "application/json").SetHeader("Accept", "application/json").
+		Body([]byte(ask)).MaxRetries(0).Do(ctx).Raw()
+	if err != nil {
+		return nil, fmt.Errorf("request token for serviceaccount %s/%s: %w", r.namespace, r.account, err)
+	}
+	var made struct {
+		Status struct {
+			Token string `json:"token"`
+		} `json:"status"`
+	}
+	if err := json.Unmarshal(data, &made); err != nil {
+		return nil, fmt.Errorf("request token for serviceaccount %s/%s: %w", r.namespace, r.account, err)
+	}
+	return []byte(made.Status.Token), nil
+}
+
+// claims are what a ServiceAccount's token, a JSON Web Token, says about itself.
+type claims struct {
+	Subject string  `json:"sub"`
+	Issued  float64 `json:"iat"`
+	Expires float64 `json:"exp"`
+
+	Kubernetes struct {
+		ServiceAccount struct {
+			UID string `json:"uid"`
+		} `json:"serviceaccount"`
+	} `json:"kubernetes.io"`
+}
+
+func readClaims(token []byte) (claims, bool) {
+	var c claims
+	parts := bytes.Split(token, []byte("."))
+	if len(parts) != 3 {
+		return c, false
+	}
+	payload, err := base64.RawURLEncoding.AppendDecode(nil, parts[1])
+	return c, err == nil && json.Unmarshal(payload, &c) == nil
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/sidecar-cni/sidecar-cni/installer/chain"
+	"github.com/sidecar-cni/sidecar-cni/installer/node"
+)
+
+// metrics are those about the node. Packages agent and repair have theirs.
+type metrics struct {
+	chain     *prometheus.GaugeVec
+	passes    *prometheus.CounterVec
+	last      prometheus.Gauge
+	conflicts *prometheus.CounterVec
+	usable    *prometheus.GaugeVec
+	expiry    prometheus.Gauge
+}
+
+// The results of a pass.
+const (
+	passUnchanged = "unchanged"
+	passChanged   = "changed"
+	passFailed    = "failed"
+)
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	with := promauto.With(reg)
+	m := &metrics{
+		chain: with.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "sidecar_cni_chain_state",
+			Help: "The state of the node's chain: 1 for the reason and the way that hold, 0 for the reasons that do not.",
+		}, []string{"reason", "way"}),
+		passes: with.NewCounterVec(prometheus.CounterOpts{
+			Name: "sidecar_cni_passes_total",
+			Help: "Passes over the node, by whether they changed something or left the chain not effective.",
+		}, []string{"result"}),
+		last: with.NewGauge(prometheus.GaugeOpts{
+			Name: "sidecar_cni_last_pass_timestamp_seconds",
+			Help: "When the last pass over the node ended, in seconds since 1970.",
+		}),
+		conflicts: with.NewCounterVec(prometheus.CounterOpts{
+			Name: "sidecar_cni_chain_conflicts_total",
+			Help: "How often another writer took the plugin out of the chain, by the file.",
+		}, []string{"file"}),
+		usable: with.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "sidecar_cni_backend_usable",
+			Help: "Whether the node can be programmed with a backend, 1 or 0.",
+		}, []string{"backend"}),
+		expiry: with.NewGauge(prometheus.GaugeOpts{
+			Name: "sidecar_cni_token_expiry_timestamp_seconds",
+			Help: "When the plugin's token for the API server runs out, in seconds since 1970; 0 if it does not.",
+		}),
+	}
+	for _, result := range []string{passUnchanged, passChanged, passFailed} {
+		m.passes.WithLabelValues(result)
+	}
+	m.show(state{reason: starting})
+	return m
+}
+
+// show sets the state of the chain. Its way is that of the entry, if there is one.
+func (m *metrics) show(s state) {
+	m.chain.Reset()
+	for _, r := range reasons() {
+		if r != s.reason {
+			m.chain.WithLabelValues(string(r), "").Set(0)
+		}
+	}
+	m.chain.WithLabelValues(string(s.reason), string(s.way)).Set(1)
+}
+
+// passed counts a pass.
+func (m *metrics) passed(s state, changed bool) {
+	result := passUnchanged
+	switch {
+	case !s.ready() && s.reason != uninstalled:
+		result = passFailed
+	case changed:
+		result = passChanged
+	}
+	m.passes.WithLabelValues(result).Inc()
+	m.last.Set(float64(time.Now().Unix()))
+	m.show(s)
+}
+
+// expires reads the plugin's token where the plugin reads it.
+func (m *metrics) expires(c node.Credentials) {
+	token, err := os.ReadFile(filepath.Join(c.Dir, "token"))
+	until, ok := node.Expiry(token)
+	if err != nil || !ok {
+		m.expiry.Set(0)
+		return
+	}
+	m.expiry.Set(float64(until.Unix()))
+}
+
+func (m *metrics) probed(p probed) {
+	for backend, lack := range p.lacks {
+		works := 0.0
+		if lack == "" {
+			works = 1
+		}
+		m.usable.WithLabelValues(backend).Set(works)
+	}
+}
+
+// undone are the reasons that another writer is behind, if we had been effective.
+var undone = map[reason]bool{
+	reason(chain.Absent): true, reason(chain.Outdated): true, reason(chain.Misplaced): true, reason(chain.Stale): true,
+	reason(chain.Broken): true, reason(chain.NoNetwork): true, reason(chain.Unreadable): true,
+}

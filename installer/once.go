@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"go.uber.org/zap"
+
+	"github.com/sidecar-cni/sidecar-cni/installer/agent"
+	"github.com/sidecar-cni/sidecar-cni/installer/chain"
+	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/installer/nodestatus"
+)
+
+// single makes one pass. Its error says why the chain is not effective.
+func (s *settings) single(ctx context.Context, log *zap.Logger) error {
+	config, err := s.restConfig()
+	if err != nil {
+		return err
+	}
+	client, err := agent.NewClient(config)
+	if err != nil {
+		return err
+	}
+	asking, cancel := context.WithTimeout(ctx, askBound)
+	defer cancel()
+	object, err := nodestatus.New(client, s.nodeName).Info(asking)
+	if err != nil {
+		log.Warn("asked for node in vain", zap.Error(err))
+		object = nil
+	}
+	i, err := s.installer(ctx, object, client, log)
+	if err != nil {
+		return err
+	}
+	if now, _ := i.pass(ctx); !now.ready() {
+		return fmt.Errorf("%s: %s", now.reason, now.text)
+	}
+	return nil
+}
+
+// preview prints what a pass would change.
+func (s *settings) preview(ctx context.Context, out io.Writer, log *zap.Logger) error {
+	p := s.place(nil)
+	if told, err := p.ask(ctx); err == nil {
+		p.runtime = told
+	} else {
+		log.Warn("asked runtime in vain", zap.String("path", p.socket), zap.Error(err))
+	}
+	probed, err := s.probe(ctx)
+	if err != nil {
+		return err
+	}
+	i := &installer{settings: *s, place: p, probed: probed, log: log}
+	wish, err := i.wish()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "platform %s (%s), backend %s\n", p.platform.Name, p.why, probed.backend)
+	if err := i.runtime.Refuses(p.conf.Path, filepath.Dir(p.binary)); err != nil {
+		return err
+	}
+	previewBinary(out, s.source(), p.binary)
+	fmt.Fprintf(out, "%s: kubeconfig, token and ca.crt are kept up to date\n", p.credentials.Dir)
+	dir, err := p.conf.Read()
+	if err != nil {
+		return err
+	}
+	plan, err := chain.Install(dir, wish)
+	if err != nil {
+		return err
+	}
+	show(out, p.conf, plan, dir)
+	if plan.Way != chain.Standalone {
+		return nil
+	}
+	if dir, err = p.multus.Read(); err != nil {
+		return err
+	}
+	if plan, err = chain.InstallStandalone(dir, wish); err != nil {
+		return err
+	}
+	show(out, p.multus, plan, dir)
+	return nil
+}
+
+func previewBinary(out io.Writer, from, to string) {
+	want, err := os.ReadFile(from)
+	have, none := os.ReadFile(to)
+	switch {
+	case err != nil:
+		fmt.Fprintf(out, "%s: it would be written, but: %v\n", to, err)
+	case errors.Is(none, os.ErrNotExist):
+		fmt.Fprintf(out, "%s: it would be written\n", to)
+	case !bytes.Equal(want, have):
+		fmt.Fprintf(out, "%s: it would be replaced\n", to)
+	default:
+		fmt.Fprintf(out, "%s: no change\n", to)
+	}
+}
+
+func show(out io.Writer, conf node.Conf, plan chain.Plan, dir chain.Dir) {
+	if len(plan.Steps) == 0 {
+		fmt.Fprintf(out, "%s: no change, way %s\n", conf.Path, plan.Way)
+		return
+	}
+	fmt.Fprintf(out, "%s: way %s, network %s of %s\n", conf.Path, plan.Way, plan.Network, plan.Primary)
+	for _, step := range plan.Steps {
+		fmt.Fprintf(out, "  %s\n", step)
+	}
+	fmt.Fprintf(out, "\n%s", plan.Diff(dir))
+}

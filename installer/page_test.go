@@ -1,0 +1,87 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write docs/installer.md")
+
+const (
+	settingsPage = "../docs/installer.md"
+
+	pageHead = `# The installer's settings
+
+<!-- Written by ` + "`make generate`" + ` from the tables in installer/settings.go and installer/state.go. -->
+
+` + "`sidecar-cni-installer`" + ` is the daemon of each node. Each setting is a flag and a variable of the environment; the flag wins.
+The variable of ` + "`--conf-dir`" + ` is ` + "`SIDECAR_CNI_CONF_DIR`" + `. The chart's values become these settings.
+
+| command | what it does |
+|---|---|
+| ` + "`run`" + ` | keeps the plugin in the node's chain, answers it, looks after pods; ends on SIGTERM and leaves the node as it is |
+| ` + "`run --once`" + ` | makes one pass; ends with 1 and the reason if the chain is not effective then |
+| ` + "`run --dry-run`" + ` | prints what a pass would change, as a diff; needs no API server |
+| ` + "`uninstall`" + ` | takes the node out; may be repeated at any time |
+| ` + "`uninstall --stay`" + ` | the same, and stays, ready once the node is out |
+| ` + "`withdraw`" + ` | takes all nodes out, before the DaemonSet is deleted |
+
+SIGHUP asks a running daemon for a pass and a look at the pods.
+`
+
+	reasonsHead = `
+## Reasons
+
+What ` + "`/readyz`" + `, the metric ` + "`sidecar_cni_chain_state`" + ` and the node's condition say. Only after the first two pods start
+redirected.
+
+| reason | what it means |
+|---|---|
+`
+)
+
+func page() string {
+	var b strings.Builder
+	b.WriteString(pageHead)
+	for _, g := range append(table, runOnly, uninstallOnly) {
+		fmt.Fprintf(&b, "\n## %s\n\n| flag | default | values | |\n|---|---|---|---|\n", g.title)
+		for _, s := range g.settings {
+			fmt.Fprintf(&b, "| `--%s` | %s | %s | %s |\n", s.name, quoted(s.initial), quoted(strings.Join(s.words, ", ")), s.about)
+		}
+	}
+	b.WriteString(reasonsHead)
+	for _, r := range reasons() {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", r, meanings[r])
+	}
+	return b.String()
+}
+
+func quoted(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "`" + text + "`"
+}
+
+func TestSettingsPage(t *testing.T) {
+	t.Parallel()
+	want := page()
+	if *update {
+		if err := os.WriteFile(settingsPage, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(settingsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("docs/installer.md is not what the tables say (-table +page); `make generate` writes it anew:\n%s", diff)
+	}
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sidecar-cni/sidecar-cni/installer/node"
+)
+
+// platformWords are the values of --platform.
+var platformWords = append([]string{"auto"}, platformNames()...)
+
+func platformNames() []string {
+	var names []string
+	for _, p := range node.Platforms {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// place is where things are on the node.
+type place struct {
+	platform    node.Platform
+	why         string // how the platform was found out
+	conf        node.Conf
+	multus      node.Conf
+	credentials node.Credentials
+	binary      string
+	socket      string // the runtime's; it need not be there
+	runtime     node.Runtime
+}
+
+// place finds out where things are. Without a Node object, auto is the commonest of platforms.
+func (s *settings) place(object *corev1.Node) place {
+	var p place
+	switch {
+	case s.platformName != "auto":
+		p.platform, _ = node.PlatformNamed(s.platformName) // the flag takes no other word
+		p.why = "--platform"
+	case object != nil:
+		p.platform, p.why = node.Detect(object)
+	default:
+		p.platform, _ = node.PlatformNamed("kubeadm")
+		p.why = "no API server was asked"
+	}
+	p.conf.Path = cmp.Or(s.confDir, p.platform.ConfDir)
+	p.multus.Path = cmp.Or(s.multusDir, p.platform.MultusConfDir, "/etc/cni/multus/net.d")
+	p.credentials.Dir = filepath.Join(p.conf.Path, "sidecar-cni.d")
+	p.binary = filepath.Join(cmp.Or(s.binDir, p.platform.BinDir), pluginType)
+	p.socket = cmp.Or(s.runtimeSocket, p.platform.RuntimeSocket)
+	if object != nil {
+		p.runtime = node.RuntimeFromNode(object.Status.NodeInfo.ContainerRuntimeVersion)
+	}
+	return p
+}
+
+// source is where the plugin is copied from.
+func (s *settings) source() string {
+	if s.pluginBinary != "" {
+		return s.pluginBinary
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return pluginType
+	}
+	return filepath.Join(filepath.Dir(self), pluginType)
+}
+
+// ask asks the runtime what it has. Without its socket there is nobody to ask: it is down, or not mounted.
+func (p *place) ask(ctx context.Context) (node.Runtime, error) {
+	if _, err := os.Stat(p.socket); err != nil {
+		return node.Runtime{}, errNobody
+	}
+	ctx, cancel := context.WithTimeout(ctx, askBound)
+	defer cancel()
+	return node.AskRuntime(ctx, p.socket)
+}
+
+var errNobody = errors.New("the runtime's socket is not there")

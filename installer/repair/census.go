@@ -1,0 +1,148 @@
+package repair
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A census knows which process is which pod's. Processes are counted once, and only if somebody asks.
+type census struct {
+	proc  string // the host's
+	known map[types.UID]bool
+	count func() (map[types.UID][]int, error)
+}
+
+func newCensus(proc string, pods []*corev1.Pod) *census {
+	c := &census{proc: proc, known: map[types.UID]bool{}}
+	for _, pod := range pods {
+		c.known[pod.UID] = true
+	}
+	c.count = sync.OnceValues(c.take)
+	return c
+}
+
+func (c *census) file(pid int, name string) string {
+	return filepath.Join(c.proc, strconv.Itoa(pid), name)
+}
+
+func (c *census) take() (map[types.UID][]int, error) {
+	dir, err := os.Open(c.proc)
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	pids := map[types.UID][]int{}
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if uid := c.podOf(pid); uid != "" {
+			pids[uid] = append(pids[uid], pid)
+		}
+	}
+	return pids, nil
+}
+
+// podOf returns the uid of the pod whose a process is, if it is anybody's.
+func (c *census) podOf(pid int) types.UID {
+	data, err := os.ReadFile(c.file(pid, "cgroup"))
+	if err != nil {
+		return "" // it has ended
+	}
+	return podIn(string(data), c.known)
+}
+
+// podIn reads /proc/<pid>/cgroup: a line a hierarchy, or one for cgroup v2. The kubelet calls a pod's cgroup
+//
+//	pod<uid>                           with the driver cgroupfs
+//	kubepods[-besteffort]-pod<uid>.slice, the dashes of the uid being underlines   with systemd
+//
+// and a runtime that was told another driver puts both into one name, before a colon. Of several, a pod within a pod, the
+// first known one counts: what is below was made by the pod itself.
+func podIn(cgroups string, known map[types.UID]bool) types.UID {
+	for line := range strings.Lines(cgroups) {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		_, path, _ := strings.Cut(rest, ":")
+		for part := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == ':' }) {
+			if uid := uidOf(part); known[uid] {
+				return uid
+			}
+		}
+	}
+	return ""
+}
+
+func uidOf(part string) types.UID {
+	uid, ok := strings.CutPrefix(strings.TrimSuffix(part, ".slice"), "pod")
+	if !ok {
+		_, uid, ok = strings.Cut(strings.TrimSuffix(part, ".slice"), "-pod")
+	}
+	if !ok {
+		return ""
+	}
+	return types.UID(strings.ReplaceAll(uid, "_", "-"))
+}
+
+// firsts are the processes of a pod that were not started by another one in it, but by the runtime. CRI-O's conmon can be
+// in the pod's cgroup; then it is in the host's network, and those that it started count.
+func (c *census) firsts(uid types.UID, around surroundings) ([]int, error) {
+	all, err := c.count()
+	if err != nil {
+		return nil, err
+	}
+	inside := map[int]bool{}
+	for _, pid := range all[uid] {
+		id, err := stat(c.file(pid, "ns/net"))
+		inside[pid] = err != nil || !around.has(id)
+	}
+	var firsts []int
+	for _, pid := range all[uid] {
+		parent, err := c.parent(pid)
+		if err == nil && inside[pid] && !inside[parent] {
+			firsts = append(firsts, pid)
+		}
+	}
+	return firsts, nil
+}
+
+// parent reads /proc/<pid>/stat, where the name of the program may have anything in it but ends with the last parenthesis.
+func (c *census) parent(pid int) (int, error) {
+	data, err := os.ReadFile(c.file(pid, "stat"))
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	if len(fields) < 2 {
+		return 0, errors.New("read process: no parent")
+	}
+	return strconv.Atoi(fields[1])
+}
+
+// mountOf returns where the host has a network namespace mounted, which is where the runtime said it was.
+func (c *census) mountOf(id inode) (string, bool) {
+	data, err := os.ReadFile(c.file(1, "mountinfo"))
+	if err != nil {
+		return "", false
+	}
+	root := fmt.Sprintf("net:[%d]", id.number)
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); len(fields) > 4 && fields[3] == root { // proc_pid_mountinfo(5)
+			return fields[4], true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,158 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sidecar-cni/sidecar-cni/plugin/record"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
+	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
+)
+
+// examine looks at a pod and, in mode repair, mends it: while its namespace is open.
+func (r *Repairer) examine(ctx context.Context, s search, one *subject) Result {
+	switch {
+	case one.excluded:
+		return one.result(Excluded, "it has a sidecar, and its namespace is one that sidecar-cni leaves alone: nothing redirects its traffic to the sidecar")
+	case !hasAddress(one.pod):
+		return one.result(Starting, "it has no address yet")
+	case ctx.Err() != nil:
+		return one.result(Unreachable, "nobody looked: "+ctx.Err().Error())
+	}
+	at, err := s.find(one)
+	if err != nil {
+		return one.result(Unreachable, "its network namespace was not found: "+oneLine(err))
+	}
+	defer at.close()
+	result := r.judge(ctx, at, one)
+	result.Netns = at.netns
+	if result.Finding == Missing && r.cfg.Mode == Repair {
+		result.Outcome = Repaired
+		if err := r.mend(ctx, s, at, one); err != nil {
+			result.Outcome, result.Err = Failed, err
+		}
+	}
+	return result
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// judge reads the rules in a pod's namespace.
+func (r *Repairer) judge(ctx context.Context, at *place, one *subject) Result {
+	var signs []sign
+	err := at.enter(func() (err error) {
+		signs, err = look()
+		return err
+	})
+	switch {
+	case err != nil:
+		return one.result(Unreachable, "its rules were not read: "+oneLine(err))
+	case len(signs) == 0:
+		return one.result(Missing, "no rule in its network namespace redirects anything")
+	case at.record == nil && one.mistake != nil:
+		return one.result(Foreign, by(signs))
+	}
+	policy, backend := one.policy, r.backendFor(at)
+	if at.record != nil {
+		policy, backend = at.record.Policy, at.record.Backend
+	}
+	rules := redirect.Compile(policy)
+	if at.record != nil && at.record.Revision != record.Revision(rules) {
+		return one.result(Foreign, "another version of sidecar-cni programmed it, which alone could tell whether its rules are whole")
+	}
+	problems, err := r.verify(ctx, at, task{backend, rules})
+	var lacking *lackingError
+	switch {
+	case errors.As(err, &lacking):
+		return one.result(Foreign, fmt.Sprintf("%s: they cannot be compared: %s", by(signs), oneLine(err)))
+	case err != nil:
+		return one.result(Unreachable, "its rules were not read: "+oneLine(err))
+	case len(problems) == 0:
+		return one.result(Redirected, "")
+	case at.record == nil:
+		return one.result(Foreign, by(signs)+", and no record says what it should be")
+	case backend == redirect.DialectNFTables && !anyOurs(signs):
+		return one.result(Foreign, by(signs))
+	}
+	result := one.result(Altered, "its rules are not those that were recorded")
+	result.Problems = problems
+	return result
+}
+
+// by says whose the rules are. Chains have no comments, so one sign of ours is enough.
+func by(signs []sign) string {
+	for _, s := range signs {
+		if s.ours {
+			return "rules of sidecar-cni redirect it, the first in " + s.where
+		}
+	}
+	return "rules of another tool redirect it, the first in " + signs[0].where
+}
+
+func anyOurs(signs []sign) bool {
+	return slices.ContainsFunc(signs, func(s sign) bool { return s.ours })
+}
+
+// A backend writes rules into the namespace of the calling thread, and compares.
+type backend interface {
+	Apply(redirect.Ruleset) error
+	Verify(redirect.Ruleset) ([]redirect.Problem, error)
+}
+
+type nft struct{}
+
+func (nft) Apply(rs redirect.Ruleset) error                        { return nftables.Apply(rs) }
+func (nft) Verify(rs redirect.Ruleset) ([]redirect.Problem, error) { return nftables.Verify(rs) }
+
+// A task is what to do in a namespace.
+type task struct {
+	backend string
+	rules   redirect.Ruleset
+}
+
+// A lackingError is about programs that are not here.
+type lackingError struct{ error }
+
+func (e *lackingError) Unwrap() error { return e.error }
+
+// with calls do with the backend in the pod's namespace.
+func (r *Repairer) with(ctx context.Context, at *place, t task, do func(backend) error) error {
+	variant, ok := strings.CutPrefix(t.backend, redirect.DialectIPTables+"-")
+	if !ok {
+		if t.backend != redirect.DialectNFTables {
+			return &lackingError{fmt.Errorf("find backend %q: there is none of that name", t.backend)}
+		}
+		return at.enter(func() error { return do(nft{}) })
+	}
+	run := func() error {
+		tables, err := iptables.Find(ctx, iptables.Variant(variant))
+		if err != nil {
+			return &lackingError{err}
+		}
+		return do(tables)
+	}
+	if r.cfg.InRoot == nil {
+		return at.enter(run)
+	}
+	return at.enterBy(r.cfg.InRoot, run)
+}
+
+func (r *Repairer) verify(ctx context.Context, at *place, t task) (problems []redirect.Problem, err error) {
+	err = r.with(ctx, at, t, func(b backend) (err error) {
+		problems, err = b.Verify(t.rules)
+		return err
+	})
+	return problems, err
+}
+
+// backendFor returns the backend for a namespace: iptables' owner match is refused in that of another user namespace.
+func (r *Repairer) backendFor(at *place) string {
+	if at.foreign() {
+		return redirect.DialectNFTables
+	}
+	return r.cfg.Backend
+}

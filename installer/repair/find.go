@@ -1,0 +1,111 @@
+package repair
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecar-cni/sidecar-cni/plugin/record"
+)
+
+// A search finds the network namespaces of pods.
+type search struct {
+	around  surroundings
+	records []record.Record
+	census  *census
+}
+
+// A place is where a pod's network namespace was found.
+type place struct {
+	*sandbox
+	netns  record.Netns
+	record *record.Record // the one about this very namespace; nil without
+}
+
+// find opens the namespace of a pod: that of its records, else that of its processes.
+func (s search) find(one *subject) (*place, error) {
+	var errs []error
+	for i := range one.records {
+		rec := &one.records[i]
+		n, err := s.around.open(s.seen(rec.Netns.Path))
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("by record: %w", err))
+		case n.id != inodeOf(rec.Netns):
+			n.close()
+			errs = append(errs, fmt.Errorf("by record: %s is %d by now, recorded was %d", rec.Netns.Path, n.id.number, rec.Netns.Inode))
+		default:
+			return &place{n, rec.Netns, rec}, nil
+		}
+	}
+	n, netns, err := s.byProcess(one.pod.UID)
+	if err != nil {
+		return nil, errors.Join(append(errs, fmt.Errorf("by cgroup: %w", err))...)
+	}
+	p := &place{sandbox: n, netns: netns}
+	for i := range one.records {
+		if rec := &one.records[i]; inodeOf(rec.Netns) == n.id {
+			p.record = rec
+		}
+	}
+	return p, nil
+}
+
+// byProcess opens the namespace that the first processes of a pod's containers are in. Deeper down others may be, where a
+// pod runs containers of its own. What a runtime keeps in a pod's cgroup is in the host's and does not count.
+func (s search) byProcess(uid types.UID) (*sandbox, record.Netns, error) {
+	if s.around.why != nil {
+		return nil, record.Netns{}, fmt.Errorf("tell the host's network namespace: %w", s.around.why)
+	}
+	pids, err := s.census.firsts(uid, s.around)
+	if err != nil {
+		return nil, record.Netns{}, err
+	}
+	var found *sandbox
+	var netns record.Netns
+	why := errors.New("the pod has no process")
+	for _, pid := range pids {
+		n, err := s.openProcess(pid, uid)
+		switch {
+		case err != nil:
+			why = err
+		case found == nil:
+			found, netns = n, record.Netns{Path: fmt.Sprintf("/proc/%d/ns/net", pid), Device: n.id.device, Inode: n.id.number}
+		case found.id != n.id:
+			n.close()
+			found.close()
+			return nil, record.Netns{}, fmt.Errorf("its containers are in two network namespaces, %d and %d: which is the pod's cannot be told",
+				found.id.number, n.id.number)
+		default:
+			n.close()
+		}
+	}
+	if found == nil {
+		return nil, record.Netns{}, why
+	}
+	return found, netns, nil
+}
+
+// openProcess opens the namespace of a process, which is still the pod's when that is done: ids are used again.
+func (s search) openProcess(pid int, uid types.UID) (*sandbox, error) {
+	n, err := s.around.open(s.census.file(pid, "ns/net"))
+	if err != nil {
+		return nil, err
+	}
+	if s.census.podOf(pid) != uid {
+		n.close()
+		return nil, fmt.Errorf("process %d ended meanwhile", pid)
+	}
+	return n, nil
+}
+
+// seen is a path of the host's, as it is seen here.
+func (s search) seen(path string) string {
+	if in, ok := strings.CutPrefix(path, "/proc/"); ok {
+		return filepath.Join(s.census.proc, in)
+	}
+	return path
+}

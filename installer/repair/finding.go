@@ -1,0 +1,67 @@
+package repair
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecar-cni/sidecar-cni/plugin/record"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+)
+
+// Finding is what a pod turned out to be.
+type Finding string
+
+// The findings, a closed list.
+const (
+	Redirected  Finding = "redirected"  // its rules are those that were recorded
+	Missing     Finding = "missing"     // nothing redirects anything
+	Altered     Finding = "altered"     // its rules are ours, and not as they were recorded
+	Foreign     Finding = "foreign"     // programmed by another: a tool, a revision of ours, a backend
+	Excluded    Finding = "excluded"    // it has a sidecar and its namespace is excluded: it is open
+	Starting    Finding = "starting"    // it has no address yet
+	Unreachable Finding = "unreachable" // its network namespace was not found, or cannot be read
+)
+
+// Findings lists them.
+var Findings = []Finding{Redirected, Missing, Altered, Foreign, Excluded, Starting, Unreachable}
+
+// Outcome is what was done about a pod that is Missing.
+type Outcome string
+
+// The outcomes, a closed list. Reported is all that is done in mode report.
+const (
+	Reported Outcome = "reported"
+	Repaired Outcome = "repaired" // and the rules were read back
+	Evicted  Outcome = "evicted"
+	Deferred Outcome = "deferred" // a PodDisruptionBudget forbids to evict it now
+	Spared   Outcome = "spared"   // it is not one to evict
+	Failed   Outcome = "failed"
+)
+
+// Outcomes lists them.
+var Outcomes = []Outcome{Reported, Repaired, Evicted, Deferred, Spared, Failed}
+
+// Result is a pod and what was found.
+type Result struct {
+	Namespace, Name string
+	UID             types.UID
+	Finding         Finding
+	Why             string             // a sentence; of Redirected it may be empty
+	Problems        []redirect.Problem // of Altered
+	Netns           record.Netns       // zero if none was found
+	Outcome         Outcome            // of Missing
+	Err             error              // of Failed
+}
+
+// Summary is what a pass came to.
+type Summary struct {
+	Results []Result // of the pods that are ours, by namespace and name
+	Dropped int      // records of namespaces that are gone
+}
+
+// now is what the pod is once all was done.
+func (x *Result) now() Finding {
+	if x.Outcome == Repaired {
+		return Redirected
+	}
+	return x.Finding
+}

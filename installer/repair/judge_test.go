@@ -1,0 +1,220 @@
+package repair_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sidecar-cni/sidecar-cni/installer/repair"
+	"github.com/sidecar-cni/sidecar-cni/plugin/record"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/test/netns"
+)
+
+func TestARedirectedPod(t *testing.T) {
+	t.Parallel()
+	for _, backend := range backends {
+		for _, configured := range backends { // an administrator may have chosen another since
+			t.Run(backend+", now "+configured, func(t *testing.T) {
+				t.Parallel()
+				ns, n := netns.New(t), newNode(t, repair.Repair)
+				n.config.Backend = configured
+				n.put(meshed("web-0", nil)) // without a process: the record is enough
+				r := n.add("web-0", backend, ns)
+				before := rules(t, ns)
+				x := n.want(n.pass(), repair.Redirected, "")
+				if diff := cmp.Diff(r.Netns, x.Netns); diff != "" {
+					t.Errorf("network namespace (-want +got):\n%s", diff)
+				}
+				if after := rules(t, ns); after != before {
+					t.Errorf("looking changed the rules from\n%s\nto\n%s", before, after)
+				}
+			})
+		}
+	}
+}
+
+// What the annotations ask for by now does not count, not even when it is impossible.
+func TestTheRecordedPolicyCounts(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string]string{"other ports": "22", "nonsense": "ssh"} {
+		for _, seen := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, its path is seen: %v", name, seen), func(t *testing.T) {
+				t.Parallel()
+				ns, n := netns.New(t), newNode(t, repair.Repair)
+				n.run(meshed("web-0", map[string]string{excludePort: value}), ns)
+				r := n.add("web-0", nftBackend, ns)
+				if !seen {
+					r.Netns.Path = "/nowhere/netns/cni-1"
+					n.write(r)
+				}
+				n.want(n.pass(), repair.Redirected, "")
+			})
+		}
+	}
+}
+
+func TestAnotherToolsPodWithImpossibleAnnotations(t *testing.T) {
+	t.Parallel()
+	ns, n := netns.New(t), newNode(t, repair.Repair)
+	n.run(meshed("web-0", map[string]string{excludePort: "ssh"}), ns)
+	ns.Run(t, byIstioInit, "iptables-nft-restore")
+	n.want(n.pass(), repair.Foreign, "", "another tool")
+}
+
+func TestAPodWhoseRecordIsLost(t *testing.T) {
+	t.Parallel()
+	for _, backend := range backends {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			ns, n := netns.New(t), newNode(t, repair.Repair)
+			n.config.Backend = backend
+			n.run(meshed("web-0", map[string]string{excludePort: "22"}), ns)
+			apply(t, ns, backend, policyOf(t, map[string]string{excludePort: "22"}))
+			n.want(n.pass(), repair.Redirected, "")
+		})
+	}
+}
+
+func TestRulesThatAreNotThoseRecordedAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	nft := func(t *testing.T, ns *netns.NS, args ...string) { ns.Run(t, "", "nft", args...) }
+	rows := map[string]struct {
+		backend string
+		change  func(*testing.T, *netns.NS, *record.Record)
+		want    repair.Finding
+		why     string
+	}{
+		"a chain was flushed": {nftBackend, func(t *testing.T, ns *netns.NS, _ *record.Record) {
+			nft(t, ns, "flush", "chain", "inet", "sidecar-cni", "ISTIO_INBOUND")
+		}, repair.Altered, "recorded"},
+		"the table is dormant": {nftBackend, func(t *testing.T, ns *netns.NS, _ *record.Record) {
+			nft(t, ns, "add", "table", "inet", "sidecar-cni", "{ flags dormant; }")
+		}, repair.Altered, "recorded"},
+		"a hook was flushed, iptables-nft": {iptNFT, func(t *testing.T, ns *netns.NS, _ *record.Record) {
+			ns.Run(t, "", "iptables-nft", "-t", "nat", "-F", "OUTPUT")
+		}, repair.Altered, "recorded"},
+		"a hook was flushed, iptables-legacy": {iptLegacy, func(t *testing.T, ns *netns.NS, _ *record.Record) {
+			ns.Run(t, "", "ip6tables-legacy", "-t", "nat", "-F", "PREROUTING")
+		}, repair.Altered, "recorded"},
+		"ours went and istio-init's came": {nftBackend, func(t *testing.T, ns *netns.NS, _ *record.Record) {
+			nft(t, ns, "delete", "table", "inet", "sidecar-cni")
+			ns.Run(t, byIstioInit, "iptables-nft-restore")
+		}, repair.Foreign, "another tool"},
+		"another version of ours": {nftBackend, func(_ *testing.T, _ *netns.NS, r *record.Record) {
+			r.Revision = "0123456789abcdef"
+		}, repair.Foreign, "another version"},
+		"a backend that nobody knows": {nftBackend, func(_ *testing.T, _ *netns.NS, r *record.Record) {
+			r.Backend = "ebpf"
+		}, repair.Foreign, "cannot be compared"},
+	}
+	for name, row := range rows {
+		for _, mode := range []repair.Mode{repair.Report, repair.Repair, repair.Evict} {
+			t.Run(name+"/"+string(mode), func(t *testing.T) {
+				t.Parallel()
+				ns, n := netns.New(t), newNode(t, mode)
+				n.put(meshed("web-0", nil))
+				r := n.add("web-0", row.backend, ns)
+				row.change(t, ns, &r)
+				n.write(r)
+				before := rules(t, ns)
+				x := n.want(n.pass(), row.want, "", row.why)
+				if (len(x.Problems) > 0) != (row.want == repair.Altered) {
+					t.Errorf("problems %v", x.Problems)
+				}
+				if after := rules(t, ns); after != before {
+					t.Errorf("the rules went from\n%s\nto\n%s", before, after)
+				}
+				if n.api.Pod("shop", "web-0") == nil {
+					t.Error("the pod was evicted")
+				}
+				n.awaitEvent(map[repair.Finding]string{repair.Altered: "SidecarRulesAltered", repair.Foreign: "SidecarRulesForeign"}[row.want])
+			})
+		}
+	}
+}
+
+func TestPodsThatAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	rows := map[string]func(*corev1.Pod){
+		"it has succeeded":           func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded },
+		"it has failed":              func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed },
+		"it is being deleted":        func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} },
+		"it is in the host's net":    func(p *corev1.Pod) { p.Spec.HostNetwork = true },
+		"it has no sidecar":          func(p *corev1.Pod) { p.Annotations = nil },
+		"its redirection is off":     func(p *corev1.Pod) { p.Annotations["sidecar.istio.io/interceptionMode"] = "NONE" },
+		"istio-init programs it":     func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "istio-init"}} },
+		"it is a static pod's":       func(p *corev1.Pod) { p.Annotations["kubernetes.io/config.source"] = "file" },
+		"it says that it is no mesh": func(p *corev1.Pod) { p.Labels = map[string]string{"sidecar.istio.io/inject": "false"} },
+	}
+	for name, change := range rows {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns, n := netns.New(t), newNode(t, repair.Repair)
+			pod := meshed("web-0", nil)
+			change(pod)
+			n.run(pod, ns)
+			if s := n.pass(); len(s.Results) != 0 || rules(t, ns) != rules(t, netns.New(t)) {
+				t.Errorf("results %+v, rules\n%s", s.Results, rules(t, ns))
+			}
+		})
+	}
+}
+
+func TestPodsThatAreNotLookedInto(t *testing.T) {
+	t.Parallel()
+	rows := map[string]struct {
+		change func(*node, *corev1.Pod)
+		want   repair.Finding
+		why    string
+	}{
+		"it has no address yet": {func(_ *node, p *corev1.Pod) { p.Status.PodIP = "" }, repair.Starting, "no address"},
+		"its namespace is excluded": {func(n *node, _ *corev1.Pod) { n.config.Redirect.ExcludeNamespaces = []string{"shop"} },
+			repair.Excluded, "leaves alone"},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns, n := netns.New(t), newNode(t, repair.Repair)
+			pod := meshed("web-0", nil)
+			row.change(n, pod)
+			n.run(pod, ns)
+			n.want(n.pass(), row.want, "", row.why)
+			if rules(t, ns) != rules(t, netns.New(t)) {
+				t.Errorf("rules\n%s", rules(t, ns))
+			}
+		})
+	}
+}
+
+func TestOffLooksAtNoPod(t *testing.T) {
+	t.Parallel()
+	ns, n := netns.New(t), newNode(t, repair.Off)
+	n.run(meshed("web-0", nil), ns)
+	if s := n.pass(); len(s.Results) > 0 || len(n.api.Events()) > 0 {
+		t.Errorf("results %+v, events %v", s.Results, n.api.Events())
+	}
+}
+
+// The nameservers are what only the runtime knew: with those of the record, a pod's annotations ask for what was programmed.
+func TestNameserversComeFromTheRecord(t *testing.T) {
+	t.Parallel()
+	ns, n := netns.New(t), newNode(t, repair.Repair)
+	pod := meshed("web-0", nil)
+	pod.Spec.Containers[1].Env = []corev1.EnvVar{{Name: "ISTIO_META_DNS_CAPTURE", Value: "true"}}
+	n.run(pod, ns)
+	r := recordOf(t, "web-0", nftBackend, ns)
+	r.Policy.DNS = redirect.DNS{Capture: true, Servers: []netip.Addr{netip.MustParseAddr("10.96.0.10")}}
+	r.Revision = record.Revision(redirect.Compile(r.Policy))
+	r.Netns.Path, r.Netns.Inode = "/proc/7/ns/net", 1 // of the sandbox before this one
+	n.write(r)
+	n.want(n.pass(), repair.Missing, repair.Repaired)
+	if !strings.Contains(rules(t, ns), "ip daddr 10.96.0.10") {
+		t.Errorf("not what a pod with this nameserver gets:\n%s", rules(t, ns))
+	}
+}

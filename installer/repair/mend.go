@@ -1,0 +1,142 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sidecar-cni/sidecar-cni/plugin/record"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+)
+
+// mend does what ADD would have done: writes the rules, reads them back and records them. The policy is the recorded one,
+// since annotations can change in a pod that runs.
+func (r *Repairer) mend(ctx context.Context, s search, at *place, one *subject) error {
+	policy := one.policy
+	switch {
+	case at.record != nil:
+		policy = at.record.Policy
+	case one.mistake != nil:
+		return fmt.Errorf("read annotations: %w", one.mistake)
+	}
+	t := task{r.backendFor(at), redirect.Compile(policy)}
+	err := r.with(ctx, at, t, func(b backend) error {
+		if err := b.Apply(t.rules); err != nil {
+			return err
+		}
+		problems, err := b.Verify(t.rules)
+		if err == nil && len(problems) > 0 {
+			err = fmt.Errorf("read back rules: %d differ, the first: %s", len(problems), problems[0])
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return r.cfg.Records.Write(record.Record{
+		Attachment: at.attachment(one),
+		Network:    at.network(),
+		Netns:      s.recordable(at),
+		Pod:        record.Pod{Namespace: one.pod.Namespace, Name: one.pod.Name, UID: string(one.pod.UID)},
+		Backend:    t.backend,
+		Revision:   record.Revision(t.rules),
+		Policy:     policy,
+	})
+}
+
+// standIn begins the name under which a pod is recorded whose sandbox's id is not known. No runtime gives such ids.
+const standIn = "repair-"
+
+func (p *place) attachment(one *subject) record.Attachment {
+	if p.record != nil {
+		return p.record.Attachment
+	}
+	return record.Attachment{Container: standIn + string(one.pod.UID), Interface: "eth0"}
+}
+
+func (p *place) network() string {
+	if p.record != nil {
+		return p.record.Network
+	}
+	return "" // GC of a network leaves it alone
+}
+
+// recordable is the namespace with a path that lasts as long as it does, if the host has it mounted somewhere. A process'
+// path ends with the process.
+func (s search) recordable(at *place) record.Netns {
+	netns := at.netns
+	if strings.HasPrefix(netns.Path, "/proc/") {
+		if path, ok := s.census.mountOf(at.id); ok {
+			netns.Path = path
+		}
+	}
+	return netns
+}
+
+// young is how old a record has to be to be dropped: the call that wrote it may still be under way.
+const young = time.Minute
+
+// dropRecords deletes the records of namespaces that are gone. With CRI-O nobody else does: it never calls DEL for a plugin
+// that a drop-in brought into the chain.
+func (r *Repairer) dropRecords(records []record.Record) (int, error) {
+	dropped := 0
+	var errs []error
+	for _, one := range records {
+		if !r.gone(one.Netns) || r.age(one.Attachment) < young {
+			continue
+		}
+		there, err := r.cfg.Records.Delete(one.Attachment)
+		errs = append(errs, err)
+		if there && err == nil {
+			dropped++
+		}
+	}
+	return dropped, errors.Join(errs...)
+}
+
+// gone reports whether a namespace surely is no more where it was. Where that place cannot be seen at all, nothing is sure;
+// nor if there is a file that is no namespace, which is what a mount looks like that did not come through.
+func (r *Repairer) gone(n record.Netns) bool {
+	path, place := n.Path, filepath.Dir(n.Path)
+	if in, ok := strings.CutPrefix(path, "/proc/"); ok {
+		path, place = filepath.Join(r.cfg.HostProc, in), filepath.Join(r.cfg.HostProc, "1")
+		if r.cfg.HostProc == "" {
+			return false
+		}
+	}
+	var st unix.Stat_t
+	var fsys unix.Statfs_t
+	err := unix.Statfs(path, &fsys)
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err := os.Stat(place)
+		return err == nil
+	}
+	if err != nil || fsys.Type != unix.NSFS_MAGIC || unix.Stat(path, &st) != nil {
+		return false
+	}
+	return inode{st.Dev, st.Ino} != inodeOf(n)
+}
+
+// age is how long ago the record of an attachment was written. That of one that is gone is none.
+func (r *Repairer) age(a record.Attachment) time.Duration {
+	names, err := os.ReadDir(string(r.cfg.Records))
+	if err != nil {
+		return 0
+	}
+	for _, entry := range names {
+		if !strings.HasPrefix(entry.Name(), a.Container+":"+a.Interface+".") {
+			continue
+		}
+		if info, err := entry.Info(); err == nil {
+			return time.Since(info.ModTime())
+		}
+	}
+	return 0
+}

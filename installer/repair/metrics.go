@@ -1,0 +1,80 @@
+package repair
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+type metrics struct {
+	pods    *prometheus.GaugeVec
+	repairs *prometheus.CounterVec
+	passes  *prometheus.CounterVec
+	last    prometheus.Gauge
+	dropped prometheus.Counter
+}
+
+// How a pass went.
+const (
+	complete = "complete"
+	partial  = "partial"
+)
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	with := promauto.With(reg)
+	m := &metrics{
+		pods: with.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "sidecar_cni_checked_pods",
+			Help: "Running pods with a sidecar on this node, by what the last pass left them: redirected, missing any redirection, " +
+				"altered, programmed by another (foreign), in an excluded namespace, starting, or with an unreachable network namespace.",
+		}, []string{"finding"}),
+		repairs: with.NewCounterVec(prometheus.CounterOpts{
+			Name: "sidecar_cni_repairs_total",
+			Help: "Pods without redirection that were to be repaired or evicted, by what came of it.",
+		}, []string{"result"}),
+		passes: with.NewCounterVec(prometheus.CounterOpts{
+			Name: "sidecar_cni_repair_passes_total",
+			Help: "Passes over the node's pods, complete or, with an error, partial.",
+		}, []string{"result"}),
+		last: with.NewGauge(prometheus.GaugeOpts{
+			Name: "sidecar_cni_repair_last_pass_timestamp_seconds",
+			Help: "When the last complete pass over the node's pods ended.",
+		}),
+		dropped: with.NewCounter(prometheus.CounterOpts{
+			Name: "sidecar_cni_dropped_records_total",
+			Help: "Records of redirected pods that were deleted since their network namespace was gone.",
+		}),
+	}
+	for _, f := range Findings {
+		m.pods.WithLabelValues(string(f))
+	}
+	for _, o := range Outcomes {
+		if o != Reported {
+			m.repairs.WithLabelValues(string(o))
+		}
+	}
+	for _, result := range []string{complete, partial} {
+		m.passes.WithLabelValues(result)
+	}
+	return m
+}
+
+func (m *metrics) finish(s Summary, err error) {
+	counts := map[Finding]int{}
+	for i := range s.Results {
+		x := &s.Results[i]
+		counts[x.now()]++
+		if x.Outcome != "" && x.Outcome != Reported {
+			m.repairs.WithLabelValues(string(x.Outcome)).Inc()
+		}
+	}
+	for _, f := range Findings {
+		m.pods.WithLabelValues(string(f)).Set(float64(counts[f]))
+	}
+	m.dropped.Add(float64(s.Dropped))
+	if err != nil {
+		m.passes.WithLabelValues(partial).Inc()
+		return
+	}
+	m.passes.WithLabelValues(complete).Inc()
+	m.last.SetToCurrentTime()
+}

@@ -1,0 +1,95 @@
+// Package repair looks whether the meshed pods of a node are redirected, by reading the rules in their network
+// namespaces, and does what it is told to about those that are not.
+//
+//	r := repair.New(repair.Config{Mode: repair.Repair, Backend: "nftables", Redirect: redirect.Defaults(),
+//		Records: "/run/sidecar-cni/state", HostProc: "/proc"}, repair.Deps{...})
+//	report, err := r.Pass(ctx)
+//
+// A pass looks at every pod that redirect.Decide calls ours and that has an address: before that its ADD may still be at
+// work. Pods that ended or are about to, and those in the host's network, are left alone. What is found is a Finding; only
+// Missing, which is a pod without any redirection at all, is ever acted upon:
+//
+//	mode     Missing                                                       everything else but Redirected
+//	off      nobody looks                                                  nobody looks
+//	report   Event, label, metric                                          Event, metric
+//	repair   the rules are written, read back and recorded; Event          Event, metric
+//	evict    the pod is evicted, if somebody creates it anew; Event        Event, metric
+//
+// An Unreachable pod is in the log and the metric only; a Starting one is not yet anything to tell of. In every mode, records
+// of namespaces that are gone are dropped, since with CRI-O nobody else does.
+//
+// Which network namespace is a pod's is told by ADD's record, as long as its path still leads to the inode that was
+// recorded, else by the processes whose cgroup carries the pod's uid. What needs what:
+//
+//	the record's path    the directory of the namespaces (/run/netns, /var/run/netns) in the same place as on the host,
+//	                     mounted with HostToContainer: else later namespaces are not seen and those that went are kept alive
+//	the cgroups          the host's /proc (hostPID, or a mount of it), and CAP_SYS_PTRACE to open what is in it
+//	both                 CAP_SYS_ADMIN to enter, CAP_NET_ADMIN to read and write rules; for a pod with a user namespace of its
+//	                     own CAP_DAC_READ_SEARCH, to read which legacy tables there are
+//
+// The host's own namespace is never entered. It is that of the first process in the host's /proc, and the agent's own counts
+// as well. Without the host's /proc only recorded namespaces are entered, which ADD has told from the host's.
+//
+// Who is evicted: never a static pod's mirror, nor a pod without a controller, which nobody would create anew. A pod of a
+// Job with restartPolicy Never is evicted while it is pending; once it runs, its work would be lost or done twice, so it is
+// only reported. What a PodDisruptionBudget forbids is tried again, after growing pauses.
+//
+// Be aware:
+//   - Pods has to be complete: before the cache is filled a pass finds nothing and says that nothing is wrong.
+//   - Redirection is what rules do, of nftables or of either iptables. That of an eBPF program is not seen.
+//   - Connections that a pod has opened before it was repaired go on past the proxy. The Event says so.
+//   - Evict only where new pods are redirected: the chain has to be in effect, else they are evicted one after the other.
+//   - Rules of iptables can be compared only where its programs can be run. Whether there are any is seen without.
+//   - A repaired pod without a record is recorded under "repair-" and its uid instead of its sandbox's id, which nothing on
+//     the node tells. Such a record goes when the namespace is gone.
+package repair
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/sidecar-cni/sidecar-cni/installer/agent"
+	"github.com/sidecar-cni/sidecar-cni/plugin/record"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+)
+
+// Mode says what is done about a pod that is not redirected.
+type Mode string
+
+// The modes.
+const (
+	Off    Mode = "off"
+	Report Mode = "report"
+	Repair Mode = "repair"
+	Evict  Mode = "evict"
+)
+
+// Modes lists them, from doing nothing to doing most.
+var Modes = []Mode{Off, Report, Repair, Evict}
+
+// Label is the usual label of pods that are not redirected.
+const Label = "sidecar-cni.io/redirection"
+
+// Config is what an administrator decides.
+type Config struct {
+	Mode     Mode
+	Backend  string // that of the plugin's conf: nftables, iptables-nft or iptables-legacy
+	Redirect redirect.Config
+	Records  record.Dir
+	HostProc string // where the host's /proc is; "" if nowhere
+	Label    string // has the value "missing" on pods without redirection; "" sets none
+
+	// InRoot calls a function where iptables' programs are, on a thread that is its own. Nil: here.
+	InRoot func(do func() error) error
+}
+
+// Deps is what a Repairer works with.
+type Deps struct {
+	Pods     func() []*corev1.Pod // of this node; they are only read
+	Client   *rest.RESTClient     // from agent.NewClient
+	Events   *agent.Events
+	Registry prometheus.Registerer
+	Log      *zap.Logger
+}

@@ -1,0 +1,85 @@
+package repair
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sidecar-cni/sidecar-cni/plugin/record"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
+)
+
+// A subject is a pod that is ours, and what is known about it without looking into its namespace.
+type subject struct {
+	pod      *corev1.Pod
+	records  []record.Record
+	policy   redirect.Policy // that its annotations ask for now
+	mistake  error           // they ask for something impossible
+	excluded bool            // it would be ours in another namespace
+}
+
+// subject returns nil for a pod that is left alone.
+func (r *Repairer) subject(pod *corev1.Pod, records []record.Record) *subject {
+	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || pod.DeletionTimestamp != nil
+	if ended || pod.Spec.HostNetwork {
+		return nil
+	}
+	s := &subject{pod: pod, records: recordsOf(records, pod.UID)}
+	facts, cfg := factsOf(pod), r.cfg.Redirect
+	for _, one := range s.records {
+		facts.Nameservers = one.Policy.DNS.Servers // what only the runtime knew
+	}
+	decision, err := redirect.Decide(facts, cfg)
+	if decision.Skip == redirect.ExcludedNamespace {
+		cfg.ExcludeNamespaces = nil
+		s.excluded = true
+		decision, err = redirect.Decide(facts, cfg)
+	}
+	if decision.Skip != "" {
+		return nil
+	}
+	s.policy, s.mistake = decision.Policy, err
+	return s
+}
+
+func (s *subject) result(f Finding, why string) Result {
+	return Result{Namespace: s.pod.Namespace, Name: s.pod.Name, UID: s.pod.UID, Finding: f, Why: why}
+}
+
+// hasAddress reports whether the kubelet has seen the pod's network: then its ADD is over.
+func hasAddress(pod *corev1.Pod) bool { return pod.Status.PodIP != "" || len(pod.Status.PodIPs) > 0 }
+
+// factsOf does without JSON, for which corev1.Pod has hundreds of types.
+func factsOf(pod *corev1.Pod) redirect.Pod {
+	p := kubepod.Pod{Metadata: kubepod.Metadata{
+		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Labels: pod.Labels, Annotations: pod.Annotations,
+	}}
+	p.Spec.InitContainers = containersOf(pod.Spec.InitContainers)
+	p.Spec.Containers = containersOf(pod.Spec.Containers)
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		p.Spec.SecurityContext = kubepod.User{RunAsUser: sc.RunAsUser, RunAsGroup: sc.RunAsGroup}
+	}
+	return p.Facts()
+}
+
+func containersOf(containers []corev1.Container) []kubepod.Container {
+	var all []kubepod.Container
+	for i := range containers {
+		c := &containers[i]
+		one := kubepod.Container{Name: c.Name, Args: c.Args}
+		for _, e := range c.Env {
+			variable := kubepod.Variable{Name: e.Name, Value: e.Value}
+			if e.ValueFrom != nil {
+				variable.ValueFrom = &struct{}{}
+			}
+			one.Env = append(one.Env, variable)
+		}
+		if c.RestartPolicy != nil {
+			one.RestartPolicy = string(*c.RestartPolicy)
+		}
+		if sc := c.SecurityContext; sc != nil {
+			one.SecurityContext = kubepod.User{RunAsUser: sc.RunAsUser, RunAsGroup: sc.RunAsGroup}
+		}
+		all = append(all, one)
+	}
+	return all
+}

@@ -1,0 +1,144 @@
+package repair
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
+)
+
+// What decides is the same whether the agent reads it from its cache or the plugin from the API server's JSON.
+func TestFactsAreThoseOfThePodInJSON(t *testing.T) {
+	t.Parallel()
+	always := corev1.ContainerRestartPolicyAlways
+	one, two := int64(1337), int64(1000)
+	full := corev1.Container{
+		Name: "istio-proxy", Args: []string{"proxy", "sidecar"}, RestartPolicy: &always,
+		Env: []corev1.EnvVar{
+			{Name: "A", Value: "a"}, {Name: "B", ValueFrom: &corev1.EnvVarSource{}}, {Name: "A", Value: "again"}, {Name: "C"},
+		},
+		SecurityContext: &corev1.SecurityContext{RunAsUser: &one, RunAsGroup: &two},
+	}
+	rows := map[string]*corev1.Pod{
+		"empty": {},
+		"full": {
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "shop", Name: "web-0", UID: "u", Labels: map[string]string{"l": "1"}, Annotations: map[string]string{"a": "2"},
+			},
+			Spec: corev1.PodSpec{
+				InitContainers:  []corev1.Container{full, {Name: "migrate"}},
+				Containers:      []corev1.Container{{Name: "app"}, full},
+				SecurityContext: &corev1.PodSecurityContext{RunAsUser: &two, RunAsGroup: &one},
+			},
+		},
+	}
+	for name, pod := range rows {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			data, err := json.Marshal(pod)
+			if err != nil {
+				t.Fatal(err)
+			}
+			parsed, err := kubepod.Parse(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(parsed.Facts(), factsOf(pod)); diff != "" {
+				t.Errorf("facts (-JSON +direct):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Entries that lead astray are an error: what is not understood must not pass for a namespace without rules.
+func FuzzLegacyEntries(f *testing.F) {
+	f.Add([]byte{}, true)
+	f.Add(make([]byte, 4096), false)
+	entry := make([]byte, 152) // a rule with a target right behind its head
+	entry[88], entry[90] = 112, 152
+	copy(entry[114:], "REDIRECT")
+	f.Add(entry, true)
+	f.Fuzz(func(t *testing.T, entries []byte, v4 bool) {
+		p := protocols[1]
+		if v4 {
+			p = protocols[0]
+		}
+		signs, err := p.signs("nat", entries)
+		if err != nil && signs != nil {
+			t.Errorf("both %v and %v", signs, err)
+		}
+		if err == nil && len(entries) > 0 && len(entries) < 120 {
+			t.Errorf("%d bytes passed for entries", len(entries))
+		}
+	})
+}
+
+func TestARedirectionInLegacyEntriesIsSeen(t *testing.T) {
+	t.Parallel()
+	entry := make([]byte, 152)
+	entry[88], entry[90] = 112, 152
+	copy(entry[114:], "REDIRECT")
+	signs, err := protocols[0].signs("nat", entry)
+	if err != nil || len(signs) != 1 || signs[0].ours {
+		t.Errorf("signs %v, error %v", signs, err)
+	}
+	if _, err := protocols[0].signs("nat", entry[:151]); err == nil {
+		t.Error("half an entry passed")
+	}
+}
+
+func FuzzCgroups(f *testing.F) {
+	f.Add("0::/kubepods/pod1/a")
+	f.Add("::\n:::\n/")
+	known := map[types.UID]bool{"1": true}
+	f.Fuzz(func(t *testing.T, cgroups string) {
+		if uid := podIn(cgroups, known); uid != "" && uid != "1" {
+			t.Errorf("pod %q", uid)
+		}
+	})
+}
+
+func TestPausesGrowAndEnd(t *testing.T) {
+	t.Parallel()
+	p, now := pauses{}, metav1.Now().Time
+	var have []string
+	for range 7 {
+		p.begin("u", now)
+		length := p["u"].length
+		have = append(have, length.String())
+		if !p.on("u", now.Add(length-1)) || p.on("u", now.Add(length)) {
+			t.Errorf("a pause of %s is not as long", length)
+		}
+	}
+	want := []string{"30s", "1m0s", "2m0s", "4m0s", "8m0s", "10m0s", "10m0s"}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("pauses (-want +got):\n%s", diff)
+	}
+	p.keep(map[types.UID]Finding{"u": Missing})
+	if len(p) != 1 {
+		t.Error("a pod that is still missing its redirection lost its pause")
+	}
+	p.keep(map[types.UID]Finding{"u": Redirected})
+	if p.on("u", now) || len(p) != 0 {
+		t.Error("a pod that is redirected has a pause")
+	}
+}
+
+// Ids of processes are used again: by the time a namespace is open, its process may be another pod's.
+func TestAProcessThatBecameAnothersIsNotThePods(t *testing.T) {
+	t.Parallel()
+	c := newCensus("/proc", nil)
+	pid := os.Getpid()
+	c.count = func() (map[types.UID][]int, error) { return map[types.UID][]int{"gone": {pid}}, nil }
+	_, _, err := search{census: c}.byProcess("gone")
+	if err == nil || !strings.Contains(err.Error(), "ended meanwhile") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,314 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/sidecar-cni/sidecar-cni/installer/agent"
+	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/installer/nodestatus"
+	"github.com/sidecar-cni/sidecar-cni/installer/repair"
+)
+
+const (
+	askBound = 3 * time.Second // of a question about the node
+	// A pass that changed nothing is made again so often even if nothing seems to have happened: a token is to be renewed, an
+	// event may have been lost.
+	passEvery = 30 * time.Second
+	// The runtime loads a changed file within milliseconds; it is asked again when it may have.
+	loadPause = time.Second
+)
+
+// daemon is what runs on a node all the time.
+type daemon struct {
+	*installer
+	client   *rest.RESTClient
+	object   *nodestatus.Node
+	pods     *agent.Pods
+	events   *agent.Events
+	server   *agent.Server
+	repairer *repair.Repairer
+	metrics  *metrics
+	registry *prometheus.Registry
+	status   *status
+
+	quarrel quarrel
+	last    state
+	seen    string        // the fingerprint after the last pass
+	passed  time.Time     // when that was
+	told    bool          // whether the node's object says what the state is
+	look    chan struct{} // asks for a look at the pods
+}
+
+// daemon does it all until ctx ends, and leaves the node as it is.
+func (s *settings) daemon(ctx context.Context, log *zap.Logger) error {
+	klog.SetLogger(logr.Discard()) // what client-go would say is told by errors
+	d, err := s.assemble(ctx, log)
+	if err != nil {
+		return err
+	}
+	if d.member, err = d.run.Join(); err != nil {
+		return err
+	}
+	defer d.member.Leave()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	log.Info("started agent", zap.String("node", s.nodeName), zap.String("platform", d.platform.Name), zap.String("why", d.why),
+		zap.String("path", d.conf.Path), zap.String("backend", d.probed.backend), zap.String("version", version()))
+	all, ctx := errgroup.WithContext(ctx)
+	all.Go(func() error { d.pods.Run(ctx); return nil })
+	all.Go(func() error { d.events.Run(ctx); return nil })
+	all.Go(func() error { return d.answer(ctx) })
+	all.Go(func() error { return serve(ctx, listener, d.status.pages(d.registry)) })
+	all.Go(func() error { return d.keep(ctx) })
+	all.Go(func() error { d.lookAfterPods(ctx); return nil })
+	err = all.Wait()
+	log.Info("stopped agent", zap.Error(err))
+	return err
+}
+
+// answer serves the plugin. During an update it takes the socket over from an agent that knows the node's pods, so it first
+// has a while to learn them.
+func (d *daemon) answer(ctx context.Context) error {
+	learning, cancel := context.WithTimeout(ctx, askBound)
+	_ = d.pods.WaitForSync(learning) // without them each question is passed on to the API server
+	cancel()
+	socket, err := agent.Listen(d.socketPath())
+	if err != nil {
+		return err
+	}
+	return d.server.Serve(ctx, socket)
+}
+
+// assemble makes the parts. What needs the API server goes on without it, and asks again later.
+func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, error) {
+	config, err := s.restConfig()
+	if err != nil {
+		return nil, err
+	}
+	client, err := agent.NewClient(config)
+	if err != nil {
+		return nil, err
+	}
+	d := &daemon{client: client, object: nodestatus.New(client, s.nodeName), registry: prometheus.NewRegistry(), look: make(chan struct{}, 1)}
+	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	asking, cancel := context.WithTimeout(ctx, askBound)
+	object, err := d.object.Info(asking)
+	cancel()
+	if err != nil {
+		log.Warn("asked for node in vain", zap.Error(err))
+		object = nil
+	}
+	if d.installer, err = s.installer(ctx, object, client, log); err != nil {
+		return nil, err
+	}
+	d.metrics = newMetrics(d.registry)
+	d.metrics.probed(d.probed)
+	d.pods = agent.NewPods(client, s.nodeName, d.registry, log)
+	d.events = agent.NewEvents(client, s.nodeName, d.registry, log)
+	d.server = agent.NewServer(d.pods, d.events, d.registry, log)
+	d.repairer = d.newRepairer()
+	d.last = state{reason: starting, text: "no pass has ended yet"}
+	d.status = &status{synced: d.pods.Synced}
+	d.status.become(d.last)
+	d.status.beat.Store(time.Now().Unix())
+	return d, nil
+}
+
+// installer makes the part that passes need. A wrong setting is told at once, and what the node lacks in its state.
+func (s *settings) installer(ctx context.Context, object *corev1.Node, client *rest.RESTClient, log *zap.Logger) (*installer, error) {
+	i := &installer{settings: *s, place: s.place(object), run: node.RunDir{Path: s.runDir}, log: log}
+	if told, err := i.ask(ctx); err == nil {
+		i.runtime = told
+	} else {
+		log.Warn("asked runtime in vain", zap.String("path", i.socket), zap.Error(err))
+	}
+	var err error
+	if i.access, err = s.access(client, filepath.Join(i.credentials.Dir, "token")); err != nil {
+		return nil, err
+	}
+	if i.probed, err = s.probe(ctx); err != nil {
+		log.Error("found no backend", zap.Error(err))
+	}
+	_, err = s.entry(i.place, i.probed.backend)
+	if i.probed.backend == "" {
+		err = nil // which an entry must have
+	}
+	return i, err
+}
+
+// keep makes a pass whenever something has changed that matters, until ctx ends.
+func (d *daemon) keep(ctx context.Context) error {
+	changes, err := node.Watch(ctx, d.watched(), d.log)
+	if err != nil {
+		return err
+	}
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, syscall.SIGHUP)
+	defer signal.Stop(again)
+	due := time.NewTimer(0)
+	defer due.Stop()
+	for {
+		forced := true
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changes:
+			forced = false
+		case <-due.C:
+		case <-again:
+			d.lookSoon()
+		}
+		d.status.beat.Store(time.Now().Unix())
+		if forced || d.concerned() {
+			due.Reset(d.turn(ctx))
+		}
+	}
+}
+
+// watched are the directories that matter, and the file of the token.
+func (d *daemon) watched() []string {
+	paths := []string{d.conf.Path, d.credentials.Dir, filepath.Dir(d.binary), d.run.Path, filepath.Dir(d.caFile)}
+	if d.tokenFile != "" {
+		paths = append(paths, filepath.Dir(d.tokenFile))
+	}
+	return append(paths, d.multus.Path)
+}
+
+// concerned reports whether there is anything new since the last pass, our own changes aside.
+func (d *daemon) concerned() bool {
+	if time.Now().Before(d.quarrel.until) {
+		return false
+	}
+	now, err := d.fingerprint()
+	return err != nil || now != d.seen || time.Since(d.passed) >= passEvery
+}
+
+func (d *daemon) fingerprint() (string, error) {
+	files := []string{d.binary, d.caFile, filepath.Join(d.multus.Path, "sidecar-cni.conf"), filepath.Join(d.run.Path, "uninstalled")}
+	for _, name := range []string{"token", "ca.crt", "kubeconfig"} {
+		files = append(files, filepath.Join(d.credentials.Dir, name))
+	}
+	if d.tokenFile != "" {
+		files = append(files, d.tokenFile)
+	}
+	return node.Fingerprint(d.conf, files...)
+}
+
+// turn makes a pass, unless another writer has just undone the last one again, and says when the next is due.
+func (d *daemon) turn(ctx context.Context) time.Duration {
+	if pause := d.dispute(); pause > 0 {
+		return pause
+	}
+	now, changes := d.pass(ctx)
+	d.passed = time.Now()
+	if seen, err := d.fingerprint(); err == nil {
+		d.seen = seen
+	}
+	d.metrics.passed(now, len(changes) > 0)
+	d.metrics.expires(d.credentials)
+	d.become(ctx, now)
+	switch {
+	case now.reason == notLoaded:
+		return loadPause
+	case !now.ready() || !d.told:
+		return passEvery / 3
+	}
+	return passEvery
+}
+
+// dispute looks whether somebody has taken out what the last pass put in. The first time it is mended at once: it may be a
+// network plugin that was updated. One that goes on is left alone for longer and longer.
+func (d *daemon) dispute() time.Duration {
+	if d.last.reason != effective || d.superseded() {
+		return 0
+	}
+	found := d.onDisk()
+	if !undone[found.reason] {
+		return 0
+	}
+	d.metrics.conflicts.WithLabelValues(found.file).Inc()
+	pause := d.quarrel.undone(time.Now())
+	d.log.Warn("lost place in chain", zap.String("path", filepath.Join(d.conf.Path, found.file)), zap.String("reason", string(found.reason)),
+		zap.Duration("pause", pause))
+	if d.quarrel.lasting() {
+		d.events.Warn(d.reference(), "SidecarChainConflict", fmt.Sprintf("%s: %s; another writer does this again and again; %s",
+			filepath.Join(d.conf.Path, found.file), found.text, remedy(d.conf, found.file)))
+	}
+	if pause == 0 {
+		return 0
+	}
+	d.last = found
+	d.metrics.show(found)
+	d.status.become(found)
+	return pause
+}
+
+// become tells everybody what the state is now.
+func (d *daemon) become(ctx context.Context, now state) {
+	changed := now != d.last
+	if changed {
+		tell := d.log.Warn
+		if now.ready() {
+			tell = d.log.Info
+		}
+		tell("evaluated node", zap.String("outcome", string(now.reason)), zap.String("way", string(now.way)), zap.String("reason", now.text))
+		d.told = false
+		if now.ready() {
+			d.lookSoon() // what started meanwhile may be open
+		}
+	}
+	d.last = now
+	d.status.become(now)
+	if d.told || now.reason == superseded {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askBound)
+	defer cancel()
+	if err := d.tell(ctx, now); err != nil {
+		d.log.Warn("told API server about node in vain", zap.Error(err))
+		return
+	}
+	d.told = true
+}
+
+// tell writes what is wished into the Node object.
+func (d *daemon) tell(ctx context.Context, now state) error {
+	var errs []error
+	if d.untaint && now.ready() {
+		removed, err := d.object.RemoveTaint(ctx)
+		if removed {
+			d.log.Info("removed taint", zap.String("node", d.nodeName), zap.String("taint", nodestatus.Taint))
+		}
+		errs = append(errs, err)
+	}
+	if d.condition {
+		_, err := d.object.Report(ctx, nodestatus.Condition{Ready: now.ready(), Reason: camel(now.reason), Message: now.text})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// reference names the Node object as the kubelet does in its Events.
+func (d *daemon) reference() corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: d.nodeName, UID: types.UID(d.nodeName)}
+}

@@ -1,0 +1,456 @@
+package main_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
+)
+
+func TestADaemonBringsThePluginInAndLeavesItThere(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	before := r.tree("conf")
+	d := r.start()
+	d.says(200, "ready:", "10-bridge.conflist runs our entry")
+	if got := r.chain(); !slices.Equal(got, []string{"bridge", "sidecar-cni"}) {
+		t.Errorf("chain %q", got)
+	}
+	for _, name := range []string{"token", "ca.crt", "kubeconfig"} {
+		info, err := os.Stat(r.path("conf", "sidecar-cni.d", name))
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v, want mode 0600", name, info, err)
+		}
+	}
+	want, err := os.ReadFile(filepath.Join(r.built, "sidecar-cni"))
+	r.must(err)
+	if got, err := os.ReadFile(r.path("bin", "sidecar-cni")); err != nil || string(got) != string(want) {
+		t.Errorf("the plugin's binary: %d bytes, %v; want %d", len(got), err, len(want))
+	}
+	if info, err := os.Stat(r.path("run", "agent.sock")); err != nil || info.Mode() != fs.ModeSocket|0o600 {
+		t.Errorf("socket %v, %v", info, err)
+	}
+	for series, value := range map[string]string{
+		`sidecar_cni_chain_state{reason="effective",way="inline"}`: "1",
+		`sidecar_cni_passes_total{result="changed"}`:               "1",
+		`sidecar_cni_passes_total{result="failed"}`:                "0",
+		`sidecar_cni_backend_usable{backend="nftables"}`:           "1",
+		`sidecar_cni_cache_synced`:                                 "1",
+	} {
+		if got := d.metric(series); got != value {
+			t.Errorf("%s is %q, want %s", series, got, value)
+		}
+	}
+	until, err := strconv.ParseFloat(d.metric("sidecar_cni_token_expiry_timestamp_seconds"), 64)
+	if left := time.Until(time.Unix(int64(until), 0)); err != nil || left < 50*time.Minute || left > time.Hour {
+		t.Errorf("the token is good for %v, %v; want an hour", left, err)
+	}
+
+	installed := r.tree("conf")
+	d.stop()
+	if diff := cmp.Diff(installed, r.tree("conf")); diff != "" {
+		t.Errorf("ending changes the node (-before +after):\n%s", diff)
+	}
+	again := r.start()
+	again.says(200)
+	if got := again.logged("changed node"); got != nil {
+		t.Errorf("a second start changes the node: %v", got)
+	}
+	again.stop()
+	out, err := r.run("uninstall")
+	if err != nil {
+		t.Fatalf("uninstall: %v\n%s", err, out)
+	}
+	if diff := cmp.Diff(before, r.tree("conf")); diff != "" {
+		t.Errorf("uninstall leaves a trace (-original +left):\n%s", diff)
+	}
+	if got := r.tree("bin"); len(got) > 0 {
+		t.Errorf("left in the binary directory: %d files", len(got))
+	}
+	if out, err := r.run("uninstall"); err != nil || strings.Contains(out, "took node out") {
+		t.Errorf("uninstall again: %v\n%s", err, out)
+	}
+}
+
+func TestUninstallAfterEachWay(t *testing.T) {
+	t.Parallel()
+	single := `{"cniVersion":"0.3.1","name":"cilium","type":"cilium-cni","enable-debug":false}`
+	multus := `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus","capabilities":{"portMappings":true}}`
+	for _, row := range []struct {
+		way, file, data string
+		words           string
+		chain           []string
+	}{
+		{"inline", "10-bridge.conflist", bridge, "", []string{"bridge", "sidecar-cni"}},
+		{"owned", "10-bridge.conflist", bridge, "00-sidecar-cni.conflist", []string{"bridge", "sidecar-cni"}},
+		{"inline", "05-cilium.conf", single, "05-cilium.conflist", []string{"cilium-cni", "sidecar-cni"}},
+		{"owned", "05-cilium.conf", single, "00-sidecar-cni.conflist", []string{"cilium-cni", "sidecar-cni"}},
+		{"auto", "00-multus.conf", multus, "NetworkAttachmentDefinition", []string{"multus"}},
+	} {
+		t.Run(row.way+" "+row.file, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, map[string]string{row.file: row.data})
+			r.must(os.Mkdir(r.path("multus"), 0o755))
+			before, beside := r.tree("conf"), r.tree("multus")
+			d := r.start("--way", row.way)
+			d.says(200, row.words)
+			if got := r.chain(); !slices.Equal(got, row.chain) {
+				t.Errorf("chain %q, want %q", got, row.chain)
+			}
+			if out, err := r.run("uninstall"); err != nil {
+				t.Fatalf("uninstall: %v\n%s", err, out)
+			}
+			d.says(503, "uninstalled")
+			if diff := cmp.Diff(before, r.tree("conf")); diff != "" {
+				t.Errorf("uninstall leaves a trace (-original +left):\n%s", diff)
+			}
+			if diff := cmp.Diff(beside, r.tree("multus")); diff != "" {
+				t.Errorf("uninstall leaves a trace for Multus (-original +left):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestADaemonObeysTheMarkerUntilItIsInstalledAnew(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	d := r.start("--install-id", "first")
+	d.says(200)
+	if out, err := r.run("uninstall", "--install-id", "first"); err != nil {
+		t.Fatalf("uninstall: %v\n%s", err, out)
+	}
+	d.says(503, "uninstalled")
+	r.write("10-bridge.conflist", strings.Replace(bridge, "cni0", "cni1", 1)) // which would bring about a pass
+	same := r.start("--install-id", "first")
+	same.says(503, "uninstalled")
+	if got := r.chain(); !slices.Equal(got, []string{"bridge"}) {
+		t.Errorf("chain %q", got)
+	}
+	same.stop()
+	d.stop()
+	r.start("--install-id", "second").says(200, "10-bridge.conflist runs our entry")
+}
+
+func TestUninstallKeepsABinaryThatACachedResultNames(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	d := r.start()
+	d.says(200)
+	d.stop()
+	conf, err := os.ReadFile(r.path("conf", "10-bridge.conflist"))
+	r.must(err)
+	cached, err := json.Marshal(map[string]any{"kind": "cniCacheV1", "containerId": "c", "config": conf, "ifName": "eth0", "networkName": "pods"})
+	r.must(err)
+	r.must(os.MkdirAll(r.path("cache", "results"), 0o755))
+	r.must(os.WriteFile(r.path("cache", "results", "pods-c-eth0"), cached, 0o600))
+	out, err := r.run("uninstall")
+	if _, gone := os.Stat(r.path("bin", "sidecar-cni")); err != nil || gone != nil || !strings.Contains(out, "1 results in") {
+		t.Errorf("uninstall: %v, binary: %v\n%s", err, gone, out)
+	}
+	r.must(os.Remove(r.path("cache", "results", "pods-c-eth0")))
+	if out, err := r.run("uninstall"); err != nil || len(r.tree("bin")) > 0 {
+		t.Errorf("uninstall again: %v\n%s", err, out)
+	}
+}
+
+// The daemon follows the file that the runtime would load.
+func TestADaemonFollowsThePrimary(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	d := r.start()
+	d.says(503, "no_network", "waiting for the network plugin")
+	r.write("50-bridge.conflist", bridge)
+	d.says(200, "50-bridge.conflist")
+	r.write("10-calico.conflist", strings.NewReplacer(`"pods"`, `"k8s-pod-network"`, `"bridge"`, `"calico"`).Replace(bridge))
+	d.says(200, "10-calico.conflist")
+	if got := r.chain(); !slices.Equal(got, []string{"calico", "sidecar-cni"}) {
+		t.Errorf("chain %q", got)
+	}
+	r.write("10-calico.conflist", `{"cniVersion":"1.0.0","name":"k8s-pod-net`)
+	d.says(503, "broken", "10-calico.conflist")
+	r.must(os.Remove(r.path("conf", "10-calico.conflist")))
+	d.says(200, "50-bridge.conflist")
+	r.must(os.WriteFile(r.path("bin", "sidecar-cni"), []byte("cut off"), 0o755))
+	until(t, "the binary is whole again", func() bool {
+		data, err := os.ReadFile(r.path("bin", "sidecar-cni"))
+		return err == nil && len(data) > 1<<20
+	})
+}
+
+// A directory that goes, as when a network plugin is reinstalled, is followed when it comes back.
+func TestTheConfDirectoryIsDeleted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	d := r.start()
+	d.says(200)
+	r.must(os.RemoveAll(r.path("conf")))
+	d.says(503, r.path("conf"))
+	r.must(os.Mkdir(r.path("conf"), 0o755))
+	r.write("10-bridge.conflist", bridge)
+	d.says(200, "10-bridge.conflist runs our entry")
+	if _, err := os.Stat(r.path("conf", "sidecar-cni.d", "kubeconfig")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnotherMeshIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	other := strings.Replace(bridge, "\n  ]", ",\n    {\"type\": \"istio-cni\"}\n  ]", 1)
+	r := newRig(t, map[string]string{"10-bridge.conflist": other})
+	before := r.tree("conf")
+	d := r.start()
+	d.says(503, "other_mesh", "istio-cni", "10-bridge.conflist")
+	if diff := cmp.Diff(with(before, map[string]string{"sidecar-cni.d": "drwx------"}), r.tree("conf")); diff != "" {
+		t.Errorf("conf directory (-before +after):\n%s", diff)
+	}
+	r.write("10-bridge.conflist", bridge)
+	d.says(200)
+}
+
+// The neighbour writes the whole file every 100 ms, as a network plugin's agent might that insists on its own.
+func TestANeighbourThatInsists(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	d := r.start()
+	d.says(200)
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for range 50 {
+		<-ticker.C
+		r.write("10-bridge.conflist", bridge)
+	}
+	const series = `sidecar_cni_chain_conflicts_total{file="10-bridge.conflist"}`
+	conflicts, err := strconv.Atoi(d.metric(series))
+	if err != nil || conflicts < 3 || conflicts > 10 {
+		t.Errorf("%d conflicts in 5 s, %v", conflicts, err)
+	}
+	d.says(200, "10-bridge.conflist runs our entry")
+	if passes := len(d.logged("changed node")); passes > conflicts+1 {
+		t.Errorf("%d passes changed something, for %d conflicts", passes, conflicts)
+	}
+	until(t, "an Event tells of it", func() bool {
+		return slices.ContainsFunc(r.api.Events(), func(e *corev1.Event) bool {
+			return e.Reason == "SidecarChainConflict" && e.InvolvedObject.Kind == "Node" && strings.Contains(e.Message, "10-bridge.conflist")
+		})
+	})
+	cpu := d.cpu()
+	until(t, "a while is over", func() bool { d.get("/healthz"); return time.Now().After(cpu.at.Add(2 * time.Second)) })
+	if spent := d.cpu().spent - cpu.spent; spent > 500*time.Millisecond {
+		t.Errorf("%v of CPU in 2 s of peace", spent)
+	}
+}
+
+type spent struct {
+	at    time.Time
+	spent time.Duration
+}
+
+// cpu is what the daemon has used up.
+func (d *daemon) cpu() spent {
+	d.t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
+	d.must(err)
+	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')'):]))
+	var ticks int
+	for _, field := range fields[12:14] { // utime, stime
+		n, err := strconv.Atoi(field)
+		d.must(err)
+		ticks += n
+	}
+	return spent{time.Now(), time.Duration(ticks) * 10 * time.Millisecond}
+}
+
+// The kubelet changes a projected token by another target of the link ..data.
+func TestTokenRotation(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	rotate := func(name, token string) {
+		r.must(os.MkdirAll(r.path("token", name), 0o755))
+		r.must(os.WriteFile(r.path("token", name, "token"), []byte(token), 0o600))
+		r.must(os.Symlink(name, r.path("token", "..data_tmp")))
+		r.must(os.Rename(r.path("token", "..data_tmp"), r.path("token", "..data")))
+	}
+	first, second := apiserver.Token(apiserver.Account, time.Now().Add(time.Hour)), apiserver.Token(apiserver.Account, time.Now().Add(2*time.Hour))
+	rotate("..1", first)
+	r.must(os.Symlink("..data/token", r.path("token", "token")))
+	d := r.start("--token-file", r.path("token", "token"))
+	d.says(200)
+	before := r.tree("conf/sidecar-cni.d")
+	rotate("..2", second)
+	flapped := false
+	until(t, "the new token is there", func() bool {
+		code, _ := d.get("/readyz")
+		flapped = flapped || code != 200
+		data, err := os.ReadFile(r.path("conf", "sidecar-cni.d", "token"))
+		return err == nil && strings.TrimSpace(string(data)) == second
+	})
+	if flapped {
+		t.Error("the node was not ready meanwhile")
+	}
+	after := r.tree("conf/sidecar-cni.d")
+	delete(before, "token")
+	delete(after, "token")
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("more than the token changed (-before +after):\n%s", diff)
+	}
+	until(t, "the log tells", func() bool { return len(d.logged("changed node")) == 2 })
+	want := []any{"wrote " + r.path("conf", "sidecar-cni.d", "token")}
+	if diff := cmp.Diff(want, d.logged("changed node")[1]["changes"]); diff != "" {
+		t.Errorf("changes (-want +got):\n%s", diff)
+	}
+}
+
+// Without the API server a node gets its chain all the same; it is ready when it can answer for its pods.
+func TestTheAPIServerIsAwayAtTheStart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	r.api.Break(apiserver.SayText(503, 0, "etcd is away"))
+	d := r.start("--untaint")
+	d.says(503, "the cache of the node's pods was not filled yet")
+	if got := r.chain(); !slices.Equal(got, []string{"bridge", "sidecar-cni"}) {
+		t.Errorf("chain %q", got)
+	}
+	r.api.Break(nil)
+	d.says(200)
+	r.api.Break(apiserver.SayText(503, 0, "etcd is away"))
+	r.api.DropWatches()
+	for range 20 {
+		if code, text := d.get("/readyz"); code != 200 {
+			t.Fatalf("readiness flaps: %d %s", code, text)
+		}
+	}
+}
+
+func TestTheTaintIsRemovedOnceTheChainIsEffective(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	object := r.api.Node("node-1")
+	own := corev1.Taint{Key: "sidecar-cni.io/not-ready", Effect: corev1.TaintEffectNoSchedule}
+	other := corev1.Taint{Key: "node.kubernetes.io/unreachable", Effect: corev1.TaintEffectNoExecute}
+	object.Spec.Taints = []corev1.Taint{other, own}
+	r.api.PutNode(object)
+	d := r.start("--untaint", "--node-condition")
+	d.says(503, "no_network")
+	until(t, "the condition says no", func() bool { return condition(r.api.Node("node-1")) == "False NoNetwork" })
+	if got := r.api.Node("node-1").Spec.Taints; len(got) != 2 {
+		t.Errorf("taints %v", got)
+	}
+	r.write("10-bridge.conflist", bridge)
+	until(t, "the taint is gone", func() bool { return len(r.api.Node("node-1").Spec.Taints) == 1 })
+	until(t, "the condition says yes", func() bool { return condition(r.api.Node("node-1")) == "True Effective" })
+	if diff := cmp.Diff([]corev1.Taint{other}, r.api.Node("node-1").Spec.Taints); diff != "" {
+		t.Errorf("taints (-want +got):\n%s", diff)
+	}
+}
+
+func condition(n *corev1.Node) string {
+	for _, c := range n.Status.Conditions {
+		if c.Type == "SidecarCNIReady" {
+			return string(c.Status) + " " + c.Reason
+		}
+	}
+	return ""
+}
+
+// During an update two agents share the node: the newer one is in charge, and the older one again if that dies.
+func TestTwoAgents(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	older := r.start()
+	older.says(200)
+	newer := r.start("--plugin-conf", `{"deadline":"20s"}`)
+	newer.says(200)
+	has := func() bool {
+		data, err := os.ReadFile(r.path("conf", "10-bridge.conflist"))
+		return err == nil && strings.Contains(string(data), `"deadline":"20s"`)
+	}
+	if !has() {
+		t.Error("the newer agent's entry is not there")
+	}
+	r.must(older.cmd.Process.Signal(syscall.SIGHUP)) // asks for a pass
+	r.write("10-bridge.conflist", bridge)
+	until(t, "the newer agent's entry is back", has)
+	newer.kill()
+	r.must(older.cmd.Process.Signal(syscall.SIGHUP))
+	until(t, "the older agent's entry is there", func() bool {
+		return !has() && slices.Equal(r.chain(), []string{"bridge", "sidecar-cni"})
+	})
+	third := r.start()
+	third.says(200)
+	older.stop()
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", r.path("run", "agent.sock"))
+		},
+	}}
+	defer client.CloseIdleConnections()
+	resp, err := client.Get("http://agent/v1/healthz")
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("the socket does not answer after the older agent's end: %v", err)
+	}
+	resp.Body.Close()
+}
+
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	if out, err := r.run("run", "--once"); err != nil || !slices.Equal(r.chain(), []string{"bridge", "sidecar-cni"}) {
+		t.Errorf("%v, chain %q\n%s", err, r.chain(), out)
+	}
+	for name, row := range map[string]struct {
+		flags []string
+		words string
+	}{
+		"a runtime without drop-ins": {[]string{"--way", "dropin"}, "no_drop_ins"},
+		"no such directory":          {[]string{"--conf-dir", r.path("nowhere")}, r.path("nowhere")},
+		"a wrong key":                {[]string{"--plugin-conf", `{"dedline":"3s"}`}, "dedline: the plugin has no such key"},
+		"a key with a flag":          {[]string{"--plugin-conf", `{"backend":"nftables"}`}, "there is a flag for it"},
+		"no JSON":                    {[]string{"--plugin-conf", `{`}, "--plugin-conf"},
+		"no token":                   {[]string{"--token-file", r.path("nowhere")}, "credentials"},
+		"no binary":                  {[]string{"--plugin-binary", r.path("nowhere")}, r.path("nowhere")},
+		"no node":                    {[]string{"--node-name", ""}, "--node-name"},
+		"iptables without the host":  {[]string{"--backend", "iptables-nft"}, "--host-root"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := r.run("run", append([]string{"--once"}, row.flags...)...)
+			if err == nil || !strings.Contains(out, row.words) {
+				t.Errorf("%v, want %q in\n%s", err, row.words, out)
+			}
+		})
+	}
+}
+
+func TestDryRun(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	before := r.tree(".")
+	out, err := r.run("run", "--dry-run", "--kubeconfig", "/nowhere", "--node-name", "", "--token-file", "/nowhere")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, words := range []string{
+		"way inline, network pods of 10-bridge.conflist", "+++ 10-bridge.conflist", `+    {"type":"sidecar-cni"`, "sidecar-cni: it would be written",
+	} {
+		if !strings.Contains(out, words) {
+			t.Errorf("no %q in\n%s", words, out)
+		}
+	}
+	if diff := cmp.Diff(before, r.tree(".")); diff != "" {
+		t.Errorf("it changed something (-before +after):\n%s", diff)
+	}
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+)
+
+// workloads is an API server with one DaemonSet, whose controller has done its work, or has not on some nodes.
+type workloads struct {
+	mu     sync.Mutex
+	set    []byte
+	pods   string
+	lagged bool
+}
+
+func (w *workloads) ServeHTTP(out http.ResponseWriter, r *http.Request) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case r.URL.Path == "/api/v1/namespaces/mesh/pods" && r.URL.Query().Get("labelSelector") == "app=sidecar-cni":
+		_, _ = io.WriteString(out, w.pods)
+	case r.URL.Path != "/apis/apps/v1/namespaces/mesh/daemonsets/sidecar-cni":
+		http.NotFound(out, r)
+	case r.Method == http.MethodPatch:
+		body, _ := io.ReadAll(r.Body)
+		patch, err := jsonpatch.DecodePatch(body)
+		if err == nil {
+			var set []byte
+			if set, err = patch.Apply(w.set); err == nil {
+				w.set = set
+			}
+		}
+		if err != nil {
+			http.Error(out, err.Error(), http.StatusUnprocessableEntity)
+			return
+		}
+		w.reconcile()
+		_, _ = out.Write(w.set)
+	default:
+		_, _ = out.Write(w.set)
+	}
+}
+
+// reconcile is the controller's work.
+func (w *workloads) reconcile() {
+	ready := 2
+	if w.lagged {
+		ready = 1
+	}
+	patch := fmt.Sprintf(`{"metadata":{"generation":2},"status":{"observedGeneration":2,"desiredNumberScheduled":2,"updatedNumberScheduled":2,"numberReady":%d}}`, ready)
+	w.set, _ = jsonpatch.MergePatch(w.set, []byte(patch))
+}
+
+const someSet = `{"metadata":{"generation":1},"spec":{"selector":{"matchLabels":{"app":"sidecar-cni"}},
+	"updateStrategy":{"type":"RollingUpdate","rollingUpdate":{"maxSurge":1,"maxUnavailable":0}},
+	"template":{"spec":{"containers":[{"name":"other"},{"name":"agent","args":["run","--way=owned"],"image":"i"}]}}},
+	"status":{"observedGeneration":1,"desiredNumberScheduled":2,"updatedNumberScheduled":2,"numberReady":2}}`
+
+const somePods = `{"items":[
+	{"spec":{"nodeName":"b","containers":[{"args":["uninstall","--stay"]}]},"status":{"conditions":[{"type":"Ready","status":"False"}]}},
+	{"spec":{"nodeName":"a","containers":[{"args":["run"]}]},"status":{"conditions":[{"type":"Ready","status":"True"}]}},
+	{"spec":{"nodeName":"c","containers":[{"args":["uninstall","--stay","-x"]}]},"status":{"conditions":[{"type":"Ready","status":"True"}]}}]}`
+
+func withdrawn(t *testing.T, w *workloads, more ...string) (string, error) {
+	t.Helper()
+	server := httptest.NewServer(w)
+	t.Cleanup(server.Close)
+	config := filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf(`{"current-context":"a","contexts":[{"name":"a","context":{"cluster":"a"}}],"clusters":[{"name":"a","cluster":{"server":%q}}]}`, server.URL)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	args := append([]string{"withdraw", "--kubeconfig", config, "--namespace", "mesh"}, more...)
+	err := env{args: args, stdout: &out, stderr: &out}.run(t.Context())
+	return out.String(), err
+}
+
+func TestWithdrawTurnsTheDaemonSetAround(t *testing.T) {
+	t.Parallel()
+	w := &workloads{set: []byte(someSet)}
+	for range 2 { // again changes nothing
+		out, err := withdrawn(t, w)
+		if err != nil || out != "2 nodes are out\n" {
+			t.Errorf("%v, %q", err, out)
+		}
+	}
+	var got struct {
+		Spec struct {
+			UpdateStrategy, Template any
+		}
+	}
+	if err := json.Unmarshal(w.set, &got); err != nil {
+		t.Fatal(err)
+	}
+	containers := []any{map[string]any{"name": "other"}, map[string]any{"name": "agent", "image": "i", "args": []any{"uninstall", "--stay", "--way=owned"}}}
+	want := map[string]any{"spec": map[string]any{"containers": containers}}
+	if diff := cmp.Diff(want, got.Spec.Template); diff != "" {
+		t.Errorf("template (-want +got):\n%s", diff)
+	}
+	strategy := map[string]any{"type": "RollingUpdate", "rollingUpdate": map[string]any{"maxSurge": 0.0, "maxUnavailable": "100%"}}
+	if diff := cmp.Diff(strategy, got.Spec.UpdateStrategy); diff != "" {
+		t.Errorf("strategy (-want +got):\n%s", diff)
+	}
+}
+
+// A node that is down must not keep anybody from deleting the DaemonSet.
+func TestWithdrawNamesTheNodesThatAreLeft(t *testing.T) {
+	t.Parallel()
+	out, err := withdrawn(t, &workloads{set: []byte(someSet), pods: somePods, lagged: true}, "--timeout", "2s")
+	if err != nil || !strings.Contains(out, "in their chain: a, b\n") {
+		t.Errorf("%v, %q", err, out)
+	}
+}
+
+func TestWithdrawWithoutADaemonSet(t *testing.T) {
+	t.Parallel()
+	if out, err := withdrawn(t, &workloads{set: []byte(someSet)}, "--daemonset", "other"); err == nil || !strings.Contains(err.Error(), "daemonset mesh/other") {
+		t.Errorf("%v, %q", err, out)
+	}
+	if out, err := withdrawn(t, &workloads{set: []byte(strings.Replace(someSet, `"run"`, `"walk"`, 1))}); err == nil || !strings.Contains(err.Error(), "argument run") {
+		t.Errorf("%v, %q", err, out)
+	}
+}
