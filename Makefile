@@ -36,6 +36,25 @@ build: ## static programs into bin/
 	  printf '%-28s %6d KiB\n' "$$binary" $$(($$(stat -c %s "$$binary") / 1024))
 	done
 
+# Layers, configuration and index have the time of the commit, so that two builds of one tree have one digest.
+image: ## the image for amd64 and arm64 into bin/sidecar-cni.oci.tar; needs buildah
+	@command -v buildah >/dev/null || { echo 'make image needs buildah: apt-get install -y --no-install-recommends buildah' >&2; exit 1; }
+	store=$$(mktemp -d)
+	trap 'rm -rf "$$store"' EXIT
+	buildah() { command buildah --root "$$store/root" --runroot "$$store/run" --storage-driver vfs "$$@"; }
+	version=$$(sed -n 's/^appVersion: //p' deployments/chart/Chart.yaml)
+	for arch in amd64 arm64; do
+	  rm -rf bin/linux-$$arch && mkdir -p bin/linux-$$arch
+	  for program in sidecar-cni=plugin sidecar-cni-installer=installer; do
+	    CGO_ENABLED=0 GOARCH=$$arch go build -trimpath -ldflags '-s -w' -o "bin/linux-$$arch/$${program%=*}" "./$${program#*=}"
+	  done
+	  buildah build --quiet --platform linux/$$arch --manifest sidecar-cni --timestamp "$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" --format oci \
+	    --build-arg VERSION="$$version" --build-arg REVISION="$$(git rev-parse HEAD)" . >/dev/null
+	done
+	rm -f bin/sidecar-cni.oci.tar
+	buildah manifest push --quiet --all --digestfile "$$store/digest" sidecar-cni "oci-archive:bin/sidecar-cni.oci.tar:sidecar-cni/sidecar-cni:$$version" >/dev/null
+	printf '%-28s %6d KiB, %s\n' bin/sidecar-cni.oci.tar $$(($$(stat -c %s bin/sidecar-cni.oci.tar) / 1024)) "$$(cat "$$store/digest")"
+
 generate: ## everything that is generated from the code
 	@go generate ./...
 
@@ -54,6 +73,11 @@ format: ## bring the code into the form that lint asks for
 
 test: ## all tests, none from the cache; those on the kernel need root
 	@go test -count=1 -json -timeout 20m $(ARGS) $(PACKAGES) | $(summarize)
+
+# One test program at a time: each has clusters of its own, which take what the machine has.
+e2e: ## a real cluster: kubelets on two generations of containerd, our chart and image; needs root; RUN=name picks
+	@go run ./test/cluster/setup
+	go test -tags e2e -count=1 -p 1 -json -timeout 45m $(if $(RUN),-run '$(RUN)') $(ARGS) ./test/cluster/... ./deployments/... ./test/e2e/... | $(summarize)
 
 race: ## all tests under the race detector; needs gcc
 	@CGO_ENABLED=1 go test -json -race -timeout 20m $(ARGS) $(PACKAGES) | $(summarize)
@@ -81,4 +105,4 @@ help: ## this list
 	  /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .ONESHELL:
-.PHONY: build generate clean lint format test race fuzz bench help demo
+.PHONY: build image generate clean lint format test e2e race fuzz bench help demo

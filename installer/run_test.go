@@ -126,6 +126,22 @@ func TestUninstallAfterEachWay(t *testing.T) {
 	}
 }
 
+// A cluster that gives up Multus gets an entry in its chain, and loses the standalone file.
+func TestFromStandaloneToInline(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"00-multus.conf": `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus"}`})
+	r.must(os.Mkdir(r.path("multus"), 0o755))
+	d := r.start()
+	d.says(200, "NetworkAttachmentDefinition")
+	if got := r.tree("multus"); len(got) != 1 {
+		t.Errorf("for Multus: %v", got)
+	}
+	r.write("10-bridge.conflist", bridge)
+	r.must(os.Remove(r.path("conf", "00-multus.conf")))
+	d.says(200, "10-bridge.conflist runs our entry")
+	until(t, "Multus' file is gone", func() bool { return len(r.tree("multus")) == 0 })
+}
+
 func TestADaemonObeysTheMarkerUntilItIsInstalledAnew(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
@@ -252,6 +268,9 @@ func TestANeighbourThatInsists(t *testing.T) {
 	until(t, "a while is over", func() bool { d.get("/healthz"); return time.Now().After(cpu.at.Add(2 * time.Second)) })
 	if spent := d.cpu().spent - cpu.spent; spent > 500*time.Millisecond {
 		t.Errorf("%v of CPU in 2 s of peace", spent)
+	}
+	if passes, err := strconv.Atoi(d.metric(`sidecar_cni_passes_total{result="unchanged"}`)); err != nil || passes > 2 {
+		t.Errorf("%d passes changed nothing, %v: our own writes brought them about", passes, err)
 	}
 }
 
@@ -382,9 +401,16 @@ func TestTwoAgents(t *testing.T) {
 	if !has() {
 		t.Error("the newer agent's entry is not there")
 	}
-	r.must(older.cmd.Process.Signal(syscall.SIGHUP)) // asks for a pass
 	r.write("10-bridge.conflist", bridge)
 	until(t, "the newer agent's entry is back", has)
+	r.must(older.cmd.Process.Signal(syscall.SIGHUP)) // asks for a pass
+	older.says(200, "a newer agent on this node is in charge")
+	if changes := older.logged("changed node"); len(changes) != 1 {
+		t.Errorf("the older agent went on writing: %v", changes)
+	}
+	if got := older.metric(`sidecar_cni_chain_conflicts_total{file="10-bridge.conflist"}`); got != "" {
+		t.Errorf("the older agent counts %s conflicts", got)
+	}
 	newer.kill()
 	r.must(older.cmd.Process.Signal(syscall.SIGHUP))
 	until(t, "the older agent's entry is there", func() bool {
