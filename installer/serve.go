@@ -18,7 +18,7 @@ const headBound = 5 * time.Second
 // status is what the daemon's pages say.
 type status struct {
 	now    atomic.Pointer[state]
-	synced func() bool // whether the cache was filled once
+	synced func() bool  // whether the cache was filled once
 	beat   atomic.Int64 // when the loop last turned
 	reach  atomic.Int64 // when the directories last were in reach
 }
