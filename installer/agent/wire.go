@@ -4,79 +4,46 @@ import (
 	"encoding/json"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
 )
 
-// A wirePod is a stripped pod as the protocol wants it. corev1.Pod in JSON would be the same with empty objects in
-// between, and make encoding/json keep a description of each of its hundreds of types.
-type wirePod struct {
-	Metadata wireMeta `json:"metadata"`
-	Spec     wireSpec `json:"spec"`
-}
-
-type wireMeta struct {
-	Namespace   string            `json:"namespace"`
-	Name        string            `json:"name"`
-	UID         types.UID         `json:"uid"`
-	Labels      map[string]string `json:"labels,omitempty"`
-	Annotations map[string]string `json:"annotations,omitempty"`
-}
-
-type wireSpec struct {
-	InitContainers  []wireContainer `json:"initContainers,omitempty"`
-	Containers      []wireContainer `json:"containers,omitempty"`
-	SecurityContext *wireUser       `json:"securityContext,omitempty"`
-}
-
-type wireContainer struct {
-	Name            string                         `json:"name"`
-	Args            []string                       `json:"args,omitempty"`
-	Env             []wireEnv                      `json:"env,omitempty"`
-	RestartPolicy   *corev1.ContainerRestartPolicy `json:"restartPolicy,omitempty"`
-	SecurityContext *wireUser                      `json:"securityContext,omitempty"`
-}
-
-type wireEnv struct {
-	Name      string    `json:"name"`
-	Value     string    `json:"value,omitempty"`
-	ValueFrom *struct{} `json:"valueFrom,omitempty"`
-}
-
-type wireUser struct {
-	RunAsUser  *int64 `json:"runAsUser,omitempty"`
-	RunAsGroup *int64 `json:"runAsGroup,omitempty"`
-}
-
-func encodePod(pod *corev1.Pod) ([]byte, error) {
-	wire := wirePod{
-		Metadata: wireMeta{pod.Namespace, pod.Name, pod.UID, pod.Labels, pod.Annotations},
-		Spec: wireSpec{
-			InitContainers: wireContainers(pod.Spec.InitContainers),
-			Containers:     wireContainers(pod.Spec.Containers),
+// Describe returns what decides of a pod: what the protocol wants, and redirect.Decide. corev1.Pod in JSON would come to the
+// same, and make encoding/json keep a description of each of its hundreds of types.
+func Describe(pod *corev1.Pod) *kubepod.Pod {
+	p := &kubepod.Pod{
+		Metadata: kubepod.Metadata{
+			Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Labels: pod.Labels, Annotations: pod.Annotations,
 		},
+		Spec: kubepod.Spec{InitContainers: describe(pod.Spec.InitContainers), Containers: describe(pod.Spec.Containers)},
 	}
 	if sc := pod.Spec.SecurityContext; sc != nil {
-		wire.Spec.SecurityContext = &wireUser{sc.RunAsUser, sc.RunAsGroup}
+		p.Spec.SecurityContext = kubepod.User{RunAsUser: sc.RunAsUser, RunAsGroup: sc.RunAsGroup}
 	}
-	return json.Marshal(wire)
+	return p
 }
 
-func wireContainers(containers []corev1.Container) []wireContainer {
-	out := make([]wireContainer, 0, len(containers))
+func describe(containers []corev1.Container) []kubepod.Container {
+	var all []kubepod.Container
 	for i := range containers {
 		c := &containers[i]
-		wire := wireContainer{Name: c.Name, Args: c.Args, RestartPolicy: c.RestartPolicy}
+		one := kubepod.Container{Name: c.Name, Args: c.Args}
 		for _, e := range c.Env {
-			env := wireEnv{Name: e.Name, Value: e.Value}
+			variable := kubepod.Variable{Name: e.Name, Value: e.Value}
 			if e.ValueFrom != nil {
-				env.ValueFrom = &struct{}{}
+				variable.ValueFrom = &struct{}{}
 			}
-			wire.Env = append(wire.Env, env)
+			one.Env = append(one.Env, variable)
+		}
+		if c.RestartPolicy != nil {
+			one.RestartPolicy = string(*c.RestartPolicy)
 		}
 		if sc := c.SecurityContext; sc != nil {
-			wire.SecurityContext = &wireUser{sc.RunAsUser, sc.RunAsGroup}
+			one.SecurityContext = kubepod.User{RunAsUser: sc.RunAsUser, RunAsGroup: sc.RunAsGroup}
 		}
-		out = append(out, wire)
+		all = append(all, one)
 	}
-	return out
+	return all
 }
+
+func encodePod(pod *corev1.Pod) ([]byte, error) { return json.Marshal(Describe(pod)) }

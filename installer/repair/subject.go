@@ -3,9 +3,9 @@ package repair
 import (
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 	"github.com/sidecar-cni/sidecar-cni/plugin/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
-	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
 )
 
 // A subject is a pod that is ours, and what is known about it without looking into its namespace.
@@ -24,7 +24,7 @@ func (r *Repairer) subject(pod *corev1.Pod, records []record.Record) *subject {
 		return nil
 	}
 	s := &subject{pod: pod, records: recordsOf(records, pod.UID)}
-	facts, cfg := factsOf(pod), r.cfg.Redirect
+	facts, cfg := agent.Describe(pod).Facts(), r.cfg.Redirect
 	for _, one := range s.records {
 		facts.Nameservers = one.Policy.DNS.Servers // what only the runtime knew
 	}
@@ -47,39 +47,3 @@ func (s *subject) result(f Finding, why string) Result {
 
 // hasAddress reports whether the kubelet has seen the pod's network: then its ADD is over.
 func hasAddress(pod *corev1.Pod) bool { return pod.Status.PodIP != "" || len(pod.Status.PodIPs) > 0 }
-
-// factsOf does without JSON, for which corev1.Pod has hundreds of types.
-func factsOf(pod *corev1.Pod) redirect.Pod {
-	p := kubepod.Pod{Metadata: kubepod.Metadata{
-		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Labels: pod.Labels, Annotations: pod.Annotations,
-	}}
-	p.Spec.InitContainers = containersOf(pod.Spec.InitContainers)
-	p.Spec.Containers = containersOf(pod.Spec.Containers)
-	if sc := pod.Spec.SecurityContext; sc != nil {
-		p.Spec.SecurityContext = kubepod.User{RunAsUser: sc.RunAsUser, RunAsGroup: sc.RunAsGroup}
-	}
-	return p.Facts()
-}
-
-func containersOf(containers []corev1.Container) []kubepod.Container {
-	var all []kubepod.Container
-	for i := range containers {
-		c := &containers[i]
-		one := kubepod.Container{Name: c.Name, Args: c.Args}
-		for _, e := range c.Env {
-			variable := kubepod.Variable{Name: e.Name, Value: e.Value}
-			if e.ValueFrom != nil {
-				variable.ValueFrom = &struct{}{}
-			}
-			one.Env = append(one.Env, variable)
-		}
-		if c.RestartPolicy != nil {
-			one.RestartPolicy = string(*c.RestartPolicy)
-		}
-		if sc := c.SecurityContext; sc != nil {
-			one.SecurityContext = kubepod.User{RunAsUser: sc.RunAsUser, RunAsGroup: sc.RunAsGroup}
-		}
-		all = append(all, one)
-	}
-	return all
-}

@@ -26,37 +26,37 @@ type Metadata struct {
 	Namespace   string            `json:"namespace"`
 	Name        string            `json:"name"`
 	UID         string            `json:"uid"`
-	Labels      map[string]string `json:"labels"`
-	Annotations map[string]string `json:"annotations"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // Spec is what runs in it.
 type Spec struct {
-	InitContainers  []Container `json:"initContainers"`
-	Containers      []Container `json:"containers"`
-	SecurityContext User        `json:"securityContext"`
+	InitContainers  []Container `json:"initContainers,omitempty"`
+	Containers      []Container `json:"containers,omitempty"`
+	SecurityContext User        `json:"securityContext,omitzero"`
 }
 
 // Container is one of the pod's.
 type Container struct {
 	Name            string     `json:"name"`
-	Args            []string   `json:"args"`
-	Env             []Variable `json:"env"`
-	RestartPolicy   string     `json:"restartPolicy"`
-	SecurityContext User       `json:"securityContext"`
+	Args            []string   `json:"args,omitempty"`
+	Env             []Variable `json:"env,omitempty"`
+	RestartPolicy   string     `json:"restartPolicy,omitempty"`
+	SecurityContext User       `json:"securityContext,omitzero"`
 }
 
 // Variable is a variable of the environment.
 type Variable struct {
 	Name      string    `json:"name"`
-	Value     string    `json:"value"`
-	ValueFrom *struct{} `json:"valueFrom"` // whatever the source is
+	Value     string    `json:"value,omitempty"`
+	ValueFrom *struct{} `json:"valueFrom,omitempty"` // whatever the source is
 }
 
 // User is who something runs as; nil is not said.
 type User struct {
-	RunAsUser  *int64 `json:"runAsUser"`
-	RunAsGroup *int64 `json:"runAsGroup"`
+	RunAsUser  *int64 `json:"runAsUser,omitempty"`
+	RunAsGroup *int64 `json:"runAsGroup,omitempty"`
 }
 
 // restartAlways is the restart policy of an init container that stays: a native sidecar.
