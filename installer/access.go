@@ -102,7 +102,7 @@ type requested struct {
 	namespace, account string
 	onNode             string // its file
 	last               []byte
-	from, until, renew time.Time
+	until, renew       time.Time
 }
 
 func (r *requested) token(ctx context.Context) ([]byte, error) {
@@ -133,8 +133,8 @@ func (r *requested) take(token []byte) {
 	if !ok || c.Subject != r.subject() {
 		return
 	}
-	r.last, r.from, r.until = token, time.Unix(int64(c.Issued), 0), time.Unix(int64(c.Expires), 0)
-	r.renew = r.from.Add(r.until.Sub(r.from) / 2)
+	from, until := time.Unix(int64(c.Issued), 0), time.Unix(int64(c.Expires), 0)
+	r.last, r.until, r.renew = token, until, from.Add(until.Sub(from)/2)
 }
 
 func (r *requested) subject() string { return "system:serviceaccount:" + r.namespace + ":" + r.account }
