@@ -75,6 +75,9 @@ func (i *installer) install(ctx context.Context, note func(string)) error {
 	if i.probed.backend == "" {
 		return &trouble{noBackend, errors.New("no backend works")}
 	}
+	if err := i.rival(); err != nil {
+		return err
+	}
 	changed, err := node.InstallBinary(i.source(), i.binary)
 	if err != nil {
 		return &trouble{badBinary, err}
@@ -87,6 +90,23 @@ func (i *installer) install(ctx context.Context, note func(string)) error {
 		return err
 	}
 	return late
+}
+
+// rival is another mesh's plugin in the chain. Beside it nothing is written, not even what would do no harm.
+func (i *installer) rival() error {
+	wish, err := i.wish()
+	if err != nil {
+		return &trouble{badSettings, err}
+	}
+	dir, err := i.conf.Read()
+	if err != nil {
+		return &trouble{badDisk, err}
+	}
+	_, err = chain.Install(dir, wish)
+	if r, ok := errors.AsType[*chain.Refusal](err); ok && r.Reason == chain.OtherMesh {
+		return err
+	}
+	return nil
 }
 
 func (i *installer) writeCredentials(ctx context.Context, note func(string)) error {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -296,13 +295,6 @@ func (r *rig) chain() []string {
 		types = append(types, p.Network.Type)
 	}
 	return types
-}
-
-// with is a tree and what is added to it.
-func with(tree map[string]string, more map[string]string) map[string]string {
-	all := maps.Clone(tree)
-	maps.Copy(all, more)
-	return all
 }
 
 // logged are the log's lines with a message.
