@@ -46,17 +46,23 @@ func (s *settings) access(client *rest.RESTClient, onNode string) (access, error
 	if a.server == "" {
 		return access{}, errors.New("--api-server: want the URL of the API server, since this is not a pod that is told")
 	}
-	switch {
-	case s.tokenFile != "":
-		a.token = fromFile(s.tokenFile)
-	case s.pluginAccount != "" && client == nil:
-		return access{}, errors.New("--plugin-account: its tokens come from the API server, for which there is no client")
-	case s.pluginAccount != "":
+	if path := s.tokenPath(); path != "" {
+		a.token = fromFile(path)
+	} else {
 		a.token = (&requested{client: client, namespace: s.namespace, account: s.pluginAccount, onNode: onNode}).token
-	default:
-		a.token = fromFile(serviceAccountDir + "/token")
 	}
 	return a, nil
+}
+
+// tokenPath is the file that the plugin's token is copied from; empty if it is requested.
+func (s *settings) tokenPath() string {
+	switch {
+	case s.tokenFile != "":
+		return s.tokenFile
+	case s.pluginAccount != "":
+		return ""
+	}
+	return serviceAccountDir + "/token"
 }
 
 // installation is the name of this installation: that of the settings, else the uid of the agent's ServiceAccount, which is
@@ -96,7 +102,7 @@ func fromFile(path string) func(context.Context) ([]byte, error) {
 }
 
 // requested keeps a token until half of its life is over, and as long as it is good if the API server is away. An agent that
-// starts goes on with the one that is on the node.
+// starts requests a new one, since that on the node may be of an account that was deleted and made anew.
 type requested struct {
 	client             *rest.RESTClient
 	namespace, account string
@@ -107,11 +113,6 @@ type requested struct {
 
 func (r *requested) token(ctx context.Context) ([]byte, error) {
 	now := time.Now()
-	if r.last == nil {
-		if there, err := os.ReadFile(r.onNode); err == nil {
-			r.take(there)
-		}
-	}
 	if r.last != nil && now.Before(r.renew) {
 		return r.last, nil
 	}
@@ -119,6 +120,11 @@ func (r *requested) token(ctx context.Context) ([]byte, error) {
 	if err == nil {
 		r.take(fresh)
 		err = r.misfit(fresh)
+	}
+	if r.last == nil {
+		if there, none := os.ReadFile(r.onNode); none == nil {
+			r.take(bytes.TrimSpace(there))
+		}
 	}
 	if err != nil && r.last != nil && now.Before(r.until) {
 		r.renew = now.Add(tokenPause)

@@ -35,7 +35,8 @@ func TestTokensAreRequestedInTime(t *testing.T) {
 		asked        int
 	}{
 		"none yet":                        {"", fresh, fresh, 1},
-		"a young one is kept":             {young, fresh, young, 0},
+		"a young one is replaced, too":    {young, fresh, fresh, 1},
+		"a young one without a server":    {young, "", young, 1},
 		"an old one is replaced":          {old, fresh, fresh, 1},
 		"an old one without a server":     {old, "", old, 1},
 		"one that has run out":            {late, fresh, fresh, 1},

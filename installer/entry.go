@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
 )
 
@@ -22,7 +23,7 @@ func (s *settings) entry(p place, backend string) ([]byte, error) {
 	ours := map[string]any{
 		"capabilities":      map[string]bool{netconf.AnnotationsCapability: true, netconf.DNSCapability: true},
 		"backend":           backend,
-		"kubeconfig":        filepath.Join(p.credentials.Dir, "kubeconfig"),
+		"kubeconfig":        filepath.Join(p.credentials.Dir, node.KubeconfigFile),
 		"agentSocket":       s.socketPath(),
 		"stateDir":          s.recordDir(),
 		"excludeNamespaces": s.excluded(),

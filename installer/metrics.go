@@ -20,6 +20,7 @@ type metrics struct {
 	conflicts *prometheus.CounterVec
 	usable    *prometheus.GaugeVec
 	expiry    prometheus.Gauge
+	shown     state
 }
 
 // The results of a pass.
@@ -66,13 +67,18 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 
 // show sets the state of the chain. Its way is that of the entry, if there is one.
 func (m *metrics) show(s state) {
-	m.chain.Reset()
+	m.chain.WithLabelValues(string(s.reason), string(s.way)).Set(1)
+	if (m.shown.reason != s.reason || m.shown.way != s.way) && m.shown.way != "" {
+		m.chain.DeleteLabelValues(string(m.shown.reason), string(m.shown.way))
+	}
+	m.shown = state{reason: s.reason, way: s.way}
 	for _, r := range reasons() {
 		if r != s.reason {
 			m.chain.WithLabelValues(string(r), "").Set(0)
+		} else if s.way != "" {
+			m.chain.DeleteLabelValues(string(r), "")
 		}
 	}
-	m.chain.WithLabelValues(string(s.reason), string(s.way)).Set(1)
 }
 
 // passed counts a pass.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -38,10 +39,16 @@ func (s *settings) single(ctx context.Context, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
-	if now, _ := i.pass(ctx); !now.ready() {
-		return fmt.Errorf("%s: %s", now.reason, now.text)
+	for end := time.Now().Add(reloadBound); ; {
+		now, _ := i.pass(ctx)
+		switch {
+		case now.ready():
+			return nil
+		case now.reason != notLoaded || time.Now().After(end) || ctx.Err() != nil:
+			return fmt.Errorf("%s: %s", now.reason, now.text)
+		}
+		time.Sleep(loadPause / 5) // the runtime has been told, and takes a moment
 	}
-	return nil
 }
 
 // preview prints what a pass would change.
@@ -56,7 +63,7 @@ func (s *settings) preview(ctx context.Context, out io.Writer, log *zap.Logger) 
 	if err != nil {
 		return err
 	}
-	i := &installer{settings: *s, place: p, probed: probed, log: log}
+	i := &installer{settings: *s, place: p, probed: probed, run: node.RunDir{Path: s.runDir}, log: log}
 	wish, err := i.wish()
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
@@ -19,9 +20,13 @@ type installer struct {
 	settings
 	place
 	run    node.RunDir
-	member *node.Membership // nil for a pass alone
+	object func(context.Context) (*corev1.Node, error) // the Node object, from the API server
+	join   func() (*node.Membership, error)            // nil for a pass alone
+	member *node.Membership                            // since the entry was first in its place
 	access access
 	probed probed
+	owed   bool   // the runtime may not have been told yet of what is on the disk
+	seen   string // the fingerprint before the disk was last evaluated
 	log    *zap.Logger
 }
 
@@ -29,23 +34,28 @@ type installer struct {
 func (i *installer) pass(ctx context.Context) (state, []string) {
 	unlock, err := i.run.Lock(ctx)
 	if err != nil {
-		return state{reason: badDisk, text: err.Error()}, nil
+		return state{reason: disk(err).reason, text: err.Error()}, nil
 	}
 	defer unlock()
 	began := time.Now()
 	var changes []string
 	note := func(what string) { changes = append(changes, what) }
 	out, err := i.run.Uninstalled(i.installation())
+	if err == nil && !out {
+		err = i.run.ClearMarker() // of an earlier installation
+	}
 	switch {
 	case err != nil:
-		return state{reason: badDisk, text: err.Error()}, nil
+		return state{reason: disk(err).reason, text: err.Error()}, nil
 	case out:
-		return state{reason: uninstalled, text: "the node was taken out; it takes part again in an installation of another --install-id"}, nil
+		return state{reason: uninstalled, text: "the node was taken out; it takes part again in an installation of another --install-id, " +
+			"or when the file uninstalled in " + i.run.Path + " is removed"}, nil
 	}
 	if i.superseded() {
-		return state{reason: superseded, text: "a newer agent on this node is in charge"}, nil
+		return i.behind(), nil
 	}
-	s := i.evaluate(ctx, i.install(ctx, note))
+	err = i.install(ctx, note)
+	s := i.evaluate(ctx, err)
 	if len(changes) > 0 {
 		i.log.Info("changed node", zap.Strings("changes", changes), zap.String("way", string(s.way)), zap.String("reason", string(s.reason)),
 			zap.Duration("took", time.Since(began)))
@@ -66,14 +76,39 @@ func (i *installer) superseded() bool {
 	return older && err == nil
 }
 
+// behind is the state while another agent is in charge. What its entry looks like is its matter; that there is one is ours.
+func (i *installer) behind() state {
+	s := i.onDisk()
+	if s.way != "" {
+		s.reason, s.text = superseded, "a newer agent on this node is in charge"
+	}
+	return s
+}
+
+// lead takes charge: not before our own entry is in its place, since an agent that cannot work must not stop one that can.
+// The pass holds the lock, so no other agent meanwhile takes our entry for a stranger's.
+func (i *installer) lead() error {
+	if i.member != nil || i.join == nil {
+		return nil
+	}
+	member, err := i.join()
+	if err != nil {
+		return err
+	}
+	i.member = member
+	return i.run.Announce(node.Installation{
+		ID: i.installation(), ConfDir: i.conf.Path, BinDir: filepath.Dir(i.binary), Multus: i.multus.Path, Socket: i.socket,
+	})
+}
+
 // install writes what the entry needs before the entry. The credentials are for the time when the agent is away: without
 // them the node is not ready, but its pods are served.
 func (i *installer) install(ctx context.Context, note func(string)) error {
+	if err := i.findOut(ctx); err != nil {
+		return err
+	}
 	if err := i.runtime.Refuses(i.conf.Path, filepath.Dir(i.binary)); err != nil {
 		return &trouble{badPlace, err}
-	}
-	if i.probed.backend == "" {
-		return &trouble{noBackend, errors.New("no backend works")}
 	}
 	if err := i.rival(); err != nil {
 		return err
@@ -92,6 +127,34 @@ func (i *installer) install(ctx context.Context, note func(string)) error {
 	return late
 }
 
+// findOut asks what may have changed, or could not be told before: what the runtime uses, what the node is, what it can.
+func (i *installer) findOut(ctx context.Context) error {
+	told, err := i.ask(ctx)
+	if err == nil {
+		i.runtime = told
+	}
+	if i.runtime.Name == "" || !i.known {
+		asking, cancel := context.WithTimeout(ctx, askBound)
+		defer cancel()
+		if object, err := i.object(asking); err == nil {
+			runtime := i.runtime
+			i.place = i.settings.place(object)
+			if runtime.Name != "" {
+				i.runtime = runtime
+			}
+		}
+	}
+	if !i.known && i.runtime.ConfDir == "" && (i.confDir == "" || i.binDir == "") {
+		return &trouble{noNode, errors.New("--platform auto: neither the API server nor the runtime has told yet what the node is")}
+	}
+	if i.probed.backend == "" {
+		if i.probed, err = i.probe(ctx); err != nil {
+			return &trouble{noBackend, err}
+		}
+	}
+	return nil
+}
+
 // rival is another mesh's plugin in the chain. Beside it nothing is written, not even what would do no harm.
 func (i *installer) rival() error {
 	wish, err := i.wish()
@@ -100,7 +163,7 @@ func (i *installer) rival() error {
 	}
 	dir, err := i.conf.Read()
 	if err != nil {
-		return &trouble{badDisk, err}
+		return disk(err)
 	}
 	_, err = chain.Install(dir, wish)
 	if r, ok := errors.AsType[*chain.Refusal](err); ok && r.Reason == chain.OtherMesh {
@@ -136,7 +199,7 @@ func (i *installer) enter(note func(string)) error {
 	}
 	dir, err := i.conf.Read()
 	if err != nil {
-		return &trouble{badDisk, err}
+		return disk(err)
 	}
 	plan, err := chain.Install(dir, wish)
 	if err != nil {
@@ -151,7 +214,26 @@ func (i *installer) enter(note func(string)) error {
 	if err == nil && plan.Way != chain.Standalone {
 		err = i.leaveMultus(note)
 	}
+	if err == nil && plan.Way == chain.DropIn {
+		err = i.nudge()
+	}
+	if err == nil {
+		err = i.lead()
+	}
 	return err
+}
+
+// nudge has the runtime look again, which watches its directory and nothing below it. It is owed since the last drop-in was
+// written, perhaps by an agent that was killed then.
+func (i *installer) nudge() error {
+	if !i.owed {
+		return nil
+	}
+	if err := i.conf.Nudge(); err != nil {
+		return disk(err)
+	}
+	i.owed = false
+	return nil
 }
 
 // leaveMultus takes away what an earlier way left in Multus' directory, if there is one.
@@ -164,7 +246,17 @@ func (i *installer) leaveMultus(note func(string)) error {
 
 func (i *installer) wish() (chain.Wish, error) {
 	entry, err := i.entry(i.place, i.probed.backend)
-	return chain.Wish{Way: chain.Way(i.way), LoadsDropIns: i.runtime.LoadsDropIns(), Entry: entry, Standalone: i.attachment}, err
+	return chain.Wish{Way: chain.Way(i.way), LoadsDropIns: i.loadsDropIns(), Entry: entry, Standalone: i.attachment}, err
+}
+
+// loadsDropIns believes a drop-in that is there while nobody tells what the runtime is, as after a reboot without the API
+// server: it was written when it was known.
+func (i *installer) loadsDropIns() bool {
+	if i.runtime.Name != "" {
+		return i.runtime.LoadsDropIns()
+	}
+	there, err := filepath.Glob(filepath.Join(i.conf.Path, "*", chain.DropInName))
+	return err == nil && len(there) > 0
 }
 
 // carry reads a directory, plans and does. Another writer in between makes it begin anew.
@@ -172,91 +264,43 @@ func (i *installer) carry(conf node.Conf, plan func(chain.Dir) (chain.Plan, erro
 	const tries = 3
 	var err error
 	for range tries {
-		if err = carryOnce(conf, plan, note); !errors.Is(err, node.ErrChanged) {
+		if err = i.carryOnce(conf, plan, note); !errors.Is(err, node.ErrChanged) {
 			return err
 		}
 	}
-	return &trouble{badDisk, err}
+	return disk(err)
 }
 
-func carryOnce(conf node.Conf, plan func(chain.Dir) (chain.Plan, error), note func(string)) error {
+func (i *installer) carryOnce(conf node.Conf, plan func(chain.Dir) (chain.Plan, error), note func(string)) error {
 	if err := conf.Sweep(); err != nil {
-		return &trouble{badDisk, err}
+		return disk(err)
 	}
 	dir, err := conf.Read()
 	if err != nil {
-		return &trouble{badDisk, err}
+		return disk(err)
 	}
 	p, err := plan(dir)
 	if err != nil {
 		return err
 	}
-	nested := false
 	err = conf.Carry(dir, p.Steps, func(s chain.Step) {
-		nested = nested || filepath.Dir(s.Name) != "."
+		i.owed = i.owed || filepath.Dir(s.Name) != "."
 		note(fmt.Sprintf("%s (in %s)", s, conf.Path))
 	})
-	if nested { // the runtime watches the directory, and nothing below it
-		err = errors.Join(err, conf.Nudge())
-	}
 	if err != nil && !errors.Is(err, node.ErrChanged) {
-		return &trouble{badDisk, err}
+		return disk(err)
 	}
 	return err
 }
 
-// evaluate says what the node's state is, whatever was done. An error of the pass is a state that it could not mend.
-func (i *installer) evaluate(ctx context.Context, err error) state {
-	s := i.onDisk()
-	if err == nil && s.ready() && s.way != chain.Standalone {
-		return i.loaded(ctx, s)
+// fingerprint is another one after any change that matters.
+func (i *installer) fingerprint() (string, error) {
+	files := []string{i.binary, i.caFile, filepath.Join(i.multus.Path, chain.StandaloneName), filepath.Join(i.run.Path, "uninstalled")}
+	for _, name := range []string{"token", "ca.crt", node.KubeconfigFile} {
+		files = append(files, filepath.Join(i.credentials.Dir, name))
 	}
-	if err == nil {
-		return s
+	if path := i.tokenPath(); path != "" {
+		files = append(files, path)
 	}
-	if t, ok := errors.AsType[*trouble](err); ok {
-		s.reason, s.text = t.reason, t.Error()
-		return s
-	}
-	if r, ok := errors.AsType[*chain.Refusal](err); ok {
-		s.reason, s.text = reason(r.Reason), r.Text
-		return s
-	}
-	s.reason, s.text = badDisk, err.Error()
-	return s
-}
-
-// onDisk is what the files come to.
-func (i *installer) onDisk() state {
-	wish, err := i.wish()
-	if err != nil {
-		return state{reason: badSettings, text: err.Error()}
-	}
-	dir, err := i.conf.Read()
-	if err != nil {
-		return state{reason: badDisk, text: err.Error()}
-	}
-	found := chain.Evaluate(dir, wish)
-	if found.Effective && found.Way == chain.Standalone {
-		if dir, err = i.multus.Read(); err != nil {
-			return state{reason: badDisk, text: err.Error()}
-		}
-		found = chain.EvaluateStandalone(dir, wish)
-	}
-	return state{reason: reason(found.Reason), text: found.Text, way: found.Way, file: found.Primary}
-}
-
-// loaded asks the runtime, whose word counts. One that cannot be asked is believed to do what its documentation says.
-func (i *installer) loaded(ctx context.Context, s state) state {
-	told, err := i.ask(ctx)
-	if err != nil {
-		i.log.Debug("asked runtime in vain", zap.Error(err))
-		return s
-	}
-	i.runtime = told
-	if known, runs := told.Runs(pluginType); known && !runs {
-		s.reason = notLoaded
-		s.text = fmt.Sprintf("%s has our entry, and %s has not loaded it: %s", s.file, told.Name, told.LastLoad)
-	}
-	return s
+	return node.Fingerprint(i.conf, files...)
 }

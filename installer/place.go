@@ -25,6 +25,7 @@ func platformNames() []string {
 
 // place is where things are on the node.
 type place struct {
+	known       bool // the platform is more than a guess
 	platform    node.Platform
 	why         string // how the platform was found out
 	conf        node.Conf
@@ -37,7 +38,7 @@ type place struct {
 
 // place finds out where things are. Without a Node object, auto is the commonest of platforms.
 func (s *settings) place(object *corev1.Node) place {
-	var p place
+	p := place{known: object != nil || s.platformName != "auto"}
 	switch {
 	case s.platformName != "auto":
 		p.platform, _ = node.PlatformNamed(s.platformName) // the flag takes no other word
@@ -50,7 +51,7 @@ func (s *settings) place(object *corev1.Node) place {
 	}
 	p.conf.Path = cmp.Or(s.confDir, p.platform.ConfDir)
 	p.multus.Path = cmp.Or(s.multusDir, p.platform.MultusConfDir, "/etc/cni/multus/net.d")
-	p.credentials.Dir = filepath.Join(p.conf.Path, "sidecar-cni.d")
+	p.credentials.Dir = filepath.Join(p.conf.Path, credentialsDir)
 	p.binary = filepath.Join(cmp.Or(s.binDir, p.platform.BinDir), pluginType)
 	p.socket = cmp.Or(s.runtimeSocket, p.platform.RuntimeSocket)
 	if object != nil {
@@ -58,6 +59,9 @@ func (s *settings) place(object *corev1.Node) place {
 	}
 	return p
 }
+
+// credentialsDir is within the conf directory: what the plugin needs has to be there after a reboot, before the agent is.
+const credentialsDir = pluginType + ".d"
 
 // source is where the plugin is copied from.
 func (s *settings) source() string {

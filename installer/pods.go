@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 const hostProc = "/proc"
 
 func (d *daemon) newRepairer() *repair.Repairer {
-	entry, _ := d.entry(d.place, d.probed.backend) // it was looked at before
+	entry, _ := d.entry(d.place, cmp.Or(d.probed.backend, netconf.NFTables)) // it was looked at before
 	config := repair.Config{
 		Mode:     repair.Mode(d.settings.repair),
 		Backend:  d.probed.backend,
@@ -43,10 +44,10 @@ func (d *daemon) lookSoon() {
 	}
 }
 
-// lookAfterPods looks at the running pods: when the agent starts, when the chain has come into effect, when it is asked to,
-// and every now and then.
+// lookAfterPods looks at the running pods: when the agent starts, when the chain has come into effect, after an outage of the
+// API server, when it is asked to, and every now and then. In mode off only records of pods that are gone are dropped.
 func (d *daemon) lookAfterPods(ctx context.Context) {
-	if d.settings.repair == string(repair.Off) || d.pods.WaitForSync(ctx) != nil {
+	if d.pods.WaitForSync(ctx) != nil {
 		return
 	}
 	for {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -53,7 +52,12 @@ func (s *settings) probe(ctx context.Context) (probed, error) {
 func (s *settings) try(ctx context.Context, backend string) error {
 	switch backend {
 	case netconf.NFTables:
-		return inThrowAway(func() error { return lacking(nftables.Probe()) })
+		return node.OnThread(func() error {
+			if err := throwAway(); err != nil {
+				return err
+			}
+			return lacking(nftables.Probe())
+		})
 	case netconf.IptablesNFT:
 		return s.tryIptables(ctx, iptables.NFT)
 	}
@@ -85,22 +89,8 @@ func lacking(lacks []redirect.Lack) error {
 	return errors.Join(errs...)
 }
 
-// inThrowAway runs a function on a thread in a network namespace of its own, which ends with it.
-func inThrowAway(do func() error) error {
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends, and the namespace with it
-		if err := throwAway(); err != nil {
-			result <- err
-			return
-		}
-		result <- do()
-	}()
-	return <-result
-}
-
 // throwAway gives the calling thread, which shall end, a new network namespace. Without the right to make one it stays in
-// that of the installer's pod; who runs in the host's has the right.
+// that of the installer's pod, which by the chart is never the host's.
 func throwAway() error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil && !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("make network namespace: %w", err)

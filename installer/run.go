@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/installer/nodestatus"
 	"github.com/sidecar-cni/sidecar-cni/installer/repair"
+	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
 )
 
 const (
@@ -34,6 +36,7 @@ const (
 	passEvery = 30 * time.Second
 	// The runtime loads a changed file within milliseconds; it is asked again when it may have.
 	loadPause = time.Second
+	tellEvery = 5 * time.Minute
 )
 
 // daemon is what runs on a node all the time.
@@ -51,9 +54,8 @@ type daemon struct {
 
 	quarrel quarrel
 	last    state
-	seen    string        // the fingerprint after the last pass
-	passed  time.Time     // when that was
-	told    bool          // whether the node's object says what the state is
+	passed  time.Time     // when the last pass ended
+	told    time.Time     // when the Node object was told the state; zero if it is still to be
 	look    chan struct{} // asks for a look at the pods
 }
 
@@ -64,10 +66,11 @@ func (s *settings) daemon(ctx context.Context, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
-	if d.member, err = d.run.Join(); err != nil {
-		return err
-	}
-	defer d.member.Leave()
+	defer func() {
+		if d.member != nil {
+			d.member.Leave()
+		}
+	}()
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
@@ -92,11 +95,41 @@ func (d *daemon) answer(ctx context.Context) error {
 	learning, cancel := context.WithTimeout(ctx, askBound)
 	_ = d.pods.WaitForSync(learning) // without them each question is passed on to the API server
 	cancel()
-	socket, err := agent.Listen(d.socketPath())
-	if err != nil {
-		return err
+	for ctx.Err() == nil {
+		socket, err := agent.Listen(d.socketPath())
+		if err != nil {
+			return err
+		}
+		d.status.serving.Store(true)
+		serving, end := context.WithCancel(ctx)
+		go d.guardSocket(serving, socket, end)
+		err = d.server.Serve(serving, socket)
+		end()
+		d.status.serving.Store(false)
+		if err != nil {
+			return err
+		}
 	}
-	return d.server.Serve(ctx, socket)
+	return nil
+}
+
+// guardSocket ends the serving of a socket that nobody reaches any more, so that another is made, unless it is another agent's
+// turn: that one may have ended in the middle of an update and left its own socket, or none.
+func (d *daemon) guardSocket(ctx context.Context, socket *agent.Socket, end func()) {
+	ticker := time.NewTicker(loadPause)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if socket.Lost() && d.status.now.Load().reason != superseded {
+				d.log.Warn("lost socket", zap.String("path", d.socketPath()))
+				end()
+				return
+			}
+		}
+	}
 }
 
 // assemble makes the parts. What needs the API server goes on without it, and asks again later.
@@ -123,6 +156,7 @@ func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, erro
 	}
 	d.metrics = newMetrics(d.registry)
 	d.metrics.probed(d.probed)
+	d.join = d.run.Join
 	d.pods = agent.NewPods(client, s.nodeName, d.registry, log)
 	d.events = agent.NewEvents(client, s.nodeName, d.registry, log)
 	d.server = agent.NewServer(d.pods, d.events, d.registry, log)
@@ -136,7 +170,9 @@ func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, erro
 
 // installer makes the part that passes need. A wrong setting is told at once, and what the node lacks in its state.
 func (s *settings) installer(ctx context.Context, object *corev1.Node, client *rest.RESTClient, log *zap.Logger) (*installer, error) {
-	i := &installer{settings: *s, place: s.place(object), run: node.RunDir{Path: s.runDir}, log: log}
+	i := &installer{
+		settings: *s, place: s.place(object), run: node.RunDir{Path: s.runDir}, object: nodestatus.New(client, s.nodeName).Info, owed: true, log: log,
+	}
 	if told, err := i.ask(ctx); err == nil {
 		i.runtime = told
 	} else {
@@ -149,10 +185,7 @@ func (s *settings) installer(ctx context.Context, object *corev1.Node, client *r
 	if i.probed, err = s.probe(ctx); err != nil {
 		log.Error("found no backend", zap.Error(err))
 	}
-	_, err = s.entry(i.place, i.probed.backend)
-	if i.probed.backend == "" {
-		err = nil // which an entry must have
-	}
+	_, err = s.entry(i.place, cmp.Or(i.probed.backend, netconf.NFTables))
 	return i, err
 }
 
@@ -177,6 +210,9 @@ func (d *daemon) keep(ctx context.Context) error {
 		case <-due.C:
 		case <-again:
 			d.lookSoon()
+		case <-d.pods.Regained():
+			d.lookSoon()
+			forced = false
 		}
 		d.status.beat.Store(time.Now().Unix())
 		if forced || d.concerned() {
@@ -187,11 +223,11 @@ func (d *daemon) keep(ctx context.Context) error {
 
 // watched are the directories that matter, and the file of the token.
 func (d *daemon) watched() []string {
-	paths := []string{d.conf.Path, d.credentials.Dir, filepath.Dir(d.binary), d.run.Path, filepath.Dir(d.caFile)}
-	if d.tokenFile != "" {
-		paths = append(paths, filepath.Dir(d.tokenFile))
+	paths := []string{d.conf.Path, d.credentials.Dir, filepath.Dir(d.binary), d.run.Path, d.multus.Path, filepath.Dir(d.caFile)}
+	if path := d.tokenPath(); path != "" {
+		paths = append(paths, filepath.Dir(path))
 	}
-	return append(paths, d.multus.Path)
+	return paths
 }
 
 // concerned reports whether there is anything new since the last pass, our own changes aside.
@@ -203,34 +239,20 @@ func (d *daemon) concerned() bool {
 	return err != nil || now != d.seen || time.Since(d.passed) >= passEvery
 }
 
-func (d *daemon) fingerprint() (string, error) {
-	files := []string{d.binary, d.caFile, filepath.Join(d.multus.Path, "sidecar-cni.conf"), filepath.Join(d.run.Path, "uninstalled")}
-	for _, name := range []string{"token", "ca.crt", "kubeconfig"} {
-		files = append(files, filepath.Join(d.credentials.Dir, name))
-	}
-	if d.tokenFile != "" {
-		files = append(files, d.tokenFile)
-	}
-	return node.Fingerprint(d.conf, files...)
-}
-
 // turn makes a pass, unless another writer has just undone the last one again, and says when the next is due.
 func (d *daemon) turn(ctx context.Context) time.Duration {
-	if pause := d.dispute(); pause > 0 {
+	if pause := d.dispute(ctx); pause > 0 {
 		return pause
 	}
 	now, changes := d.pass(ctx)
 	d.passed = time.Now()
-	if seen, err := d.fingerprint(); err == nil {
-		d.seen = seen
-	}
 	d.metrics.passed(now, len(changes) > 0)
 	d.metrics.expires(d.credentials)
 	d.become(ctx, now)
 	switch {
 	case now.reason == notLoaded:
 		return loadPause
-	case !now.ready() || !d.told:
+	case !now.ready() || d.told.IsZero():
 		return passEvery / 3
 	}
 	return passEvery
@@ -238,7 +260,7 @@ func (d *daemon) turn(ctx context.Context) time.Duration {
 
 // dispute looks whether somebody has taken out what the last pass put in. The first time it is mended at once: it may be a
 // network plugin that was updated. One that goes on is left alone for longer and longer.
-func (d *daemon) dispute() time.Duration {
+func (d *daemon) dispute(ctx context.Context) time.Duration {
 	if d.last.reason != effective || d.superseded() {
 		return 0
 	}
@@ -257,9 +279,8 @@ func (d *daemon) dispute() time.Duration {
 	if pause == 0 {
 		return 0
 	}
-	d.last = found
 	d.metrics.show(found)
-	d.status.become(found)
+	d.become(ctx, found)
 	return pause
 }
 
@@ -272,14 +293,16 @@ func (d *daemon) become(ctx context.Context, now state) {
 			tell = d.log.Info
 		}
 		tell("evaluated node", zap.String("outcome", string(now.reason)), zap.String("way", string(now.way)), zap.String("reason", now.text))
-		d.told = false
+		d.told = time.Time{}
 		if now.ready() {
 			d.lookSoon() // what started meanwhile may be open
 		}
 	}
 	d.last = now
 	d.status.become(now)
-	if d.told || now.reason == superseded {
+	// A Node object may be made anew under a running agent, with the taint.
+	again := d.untaint && now.ready() && time.Since(d.told) > tellEvery
+	if now.reason == superseded || !d.told.IsZero() && !again {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, askBound)
@@ -288,7 +311,7 @@ func (d *daemon) become(ctx context.Context, now state) {
 		d.log.Warn("told API server about node in vain", zap.Error(err))
 		return
 	}
-	d.told = true
+	d.told = time.Now()
 }
 
 // tell writes what is wished into the Node object.

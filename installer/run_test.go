@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -419,20 +420,96 @@ func TestTwoAgents(t *testing.T) {
 	until(t, "the older agent's entry is there", func() bool {
 		return !has() && slices.Equal(r.chain(), []string{"bridge", "sidecar-cni"})
 	})
+	until(t, "the older agent answers", func() bool { return r.answers() == nil })
 	third := r.start()
-	third.says(200)
+	third.says(200, "runs our entry")
+	until(t, "the third agent answers", func() bool {
+		return third.metric(`sidecar_cni_socket_requests_total{code="200",path="healthz"}`) != "" || r.answers() != nil
+	})
+	third.stop()
+	until(t, "the older agent answers again", func() bool { return r.answers() == nil })
 	older.stop()
+	if err := r.answers(); err == nil {
+		t.Error("somebody answers after the last agent's end")
+	}
+}
+
+// answers asks at the socket.
+func (r *rig) answers() error {
 	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", r.path("run", "agent.sock"))
 		},
 	}}
-	defer client.CloseIdleConnections()
 	resp, err := client.Get("http://agent/v1/healthz")
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("the socket does not answer after the older agent's end: %v", err)
+	if err != nil {
+		return err
 	}
-	resp.Body.Close()
+	return resp.Body.Close()
+}
+
+// An update to something that cannot work here must not stop what does.
+func TestANewerAgentThatCannotWorkIsNotInCharge(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	older := r.start()
+	older.says(200)
+	newer := r.start("--backend", "iptables-nft")
+	newer.says(503, "no_backend")
+	r.write("10-bridge.conflist", bridge)
+	until(t, "the older agent has put us back", func() bool { return slices.Equal(r.chain(), []string{"bridge", "sidecar-cni"}) })
+	older.says(200, "runs our entry")
+}
+
+// Uninstalling by hand, with no flag but where the agent keeps its files, finds what the agent has done and binds it.
+func TestUninstallByHand(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	before := r.tree("conf")
+	d := r.start("--install-id", "first")
+	d.says(200)
+	foreign := r.path("conf", "sidecar-cni.d", "theirs")
+	r.must(os.WriteFile(foreign, nil, 0o600))
+	out, err := exec.Command(filepath.Join(r.built, "sidecar-cni-installer"), "uninstall", "--run-dir", r.path("run"), "--cache-dir", r.path("cache")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	d.says(503, "uninstalled")
+	r.must(os.Remove(foreign))
+	r.must(os.Remove(filepath.Dir(foreign)))
+	if diff := cmp.Diff(before, r.tree("conf")); diff != "" {
+		t.Errorf("conf directory (-original +left):\n%s", diff)
+	}
+	if got := r.tree("bin"); len(got) > 0 {
+		t.Errorf("left in the binary directory: %d files", len(got))
+	}
+}
+
+// The runtime watches its directory and nothing below it. An agent that was killed after it wrote a drop-in has not told it.
+func TestADropInThatWasThereIsToldToTheRuntime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	object := r.api.Node("node-1")
+	object.Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.1.0"
+	r.api.PutNode(object)
+	d := r.start()
+	d.says(200, "99-sidecar-cni.conf")
+	d.kill()
+	long := time.Now().Add(-time.Hour)
+	r.must(os.Chtimes(r.path("conf"), long, long))
+	again := r.start()
+	again.says(200)
+	if info, err := os.Stat(r.path("conf")); err != nil || time.Since(info.ModTime()) > time.Minute {
+		t.Errorf("nothing happened in the directory: %v", err)
+	}
+	again.stop()
+	r.api.Break(apiserver.SayText(503, 0, "etcd is away"))
+	last := r.start()
+	last.says(503, "the cache of the node's pods was not filled yet")
+	if got := r.chain(); !slices.Equal(got, []string{"bridge", "sidecar-cni"}) || len(last.logged("changed node")) > 0 {
+		t.Errorf("chain %q, changes %v, while nobody tells what the runtime is", got, last.logged("changed node"))
+	}
 }
 
 func TestOnce(t *testing.T) {

@@ -17,10 +17,11 @@ const headBound = 5 * time.Second
 
 // status is what the daemon's pages say.
 type status struct {
-	now    atomic.Pointer[state]
-	synced func() bool  // whether the cache was filled once
-	beat   atomic.Int64 // when the loop last turned
-	reach  atomic.Int64 // when the directories last were in reach
+	now     atomic.Pointer[state]
+	synced  func() bool  // whether the cache was filled once
+	serving atomic.Bool  // whether the plugin is answered
+	beat    atomic.Int64 // when the loop last turned
+	reach   atomic.Int64 // when all mounts last were alive
 }
 
 // ready says why the node is not, in a sentence.
@@ -29,14 +30,16 @@ func (s *status) ready() (string, bool) {
 	switch {
 	case !now.ready():
 		return fmt.Sprintf("not ready: %s: %s", now.reason, now.text), false
+	case now.reason == effective && !s.serving.Load():
+		return "not ready: the plugin's questions are not answered yet", false
 	case !s.synced():
 		return "not ready: the cache of the node's pods was not filled yet: the API server has not answered", false
 	}
 	return "ready: " + now.text, true
 }
 
-// lost is how long the loop may be silent, or a directory out of reach, before the kubelet had better start the pod anew: a
-// directory that was deleted and made again on the host is seen by a new mount only.
+// lost is how long the loop may be silent, or a mount dead, before the kubelet had better start the pod anew: a directory that
+// was deleted and made again on the host is seen by a new mount only.
 const lost = 5 * time.Minute
 
 func (s *status) alive() bool {
@@ -47,7 +50,7 @@ func (s *status) alive() bool {
 // become notes the state.
 func (s *status) become(now state) {
 	s.now.Store(&now)
-	if now.reason != badDisk {
+	if now.reason != badMount {
 		s.reach.Store(time.Now().Unix())
 	}
 }
@@ -63,7 +66,7 @@ func (s *status) pages(reg prometheus.Gatherer) http.Handler {
 			say(w, "alive", true)
 			return
 		}
-		say(w, "the daemon's loop has been silent for long, or a directory out of reach", false)
+		say(w, "the daemon's loop has been silent for long, or a directory of the host was deleted", false)
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	return mux

@@ -191,10 +191,11 @@ func TestADaemonThatReachesNothingIsStartedAnew(t *testing.T) {
 		beat   int64
 		alive  bool
 	}{
-		"well":                  {effective, time.Now().Unix(), true},
-		"refused":               {reason(chain.OtherMesh), time.Now().Unix(), true},
-		"silent":                {effective, long, false},
-		"without its directory": {badDisk, time.Now().Unix(), false},
+		"well":              {effective, time.Now().Unix(), true},
+		"refused":           {reason(chain.OtherMesh), time.Now().Unix(), true},
+		"silent":            {effective, long, false},
+		"with a dead mount": {badMount, time.Now().Unix(), false},
+		"with a full disk":  {badDisk, time.Now().Unix(), true},
 	} {
 		s := &status{}
 		s.reach.Store(long)

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
+	"github.com/sidecar-cni/sidecar-cni/installer/node"
 )
 
 // reason is one of a closed set of words that say what a node's state is: those of package chain, and these.
@@ -15,10 +17,12 @@ const (
 	superseded  = reason("superseded")
 	starting    = reason("starting")
 	uninstalled = reason("uninstalled")
+	noNode      = reason("no_node")
 	noBackend   = reason("no_backend")
 	badSettings = reason("bad_settings")
 	badBinary   = reason("binary")
 	badDisk     = reason("disk")
+	badMount    = reason("deleted")
 	badPlace    = reason("directories")
 	notLoaded   = reason("not_loaded")
 	noAccess    = reason("credentials")
@@ -30,10 +34,12 @@ var meanings = map[reason]string{
 	superseded:  "a newer agent on the node is in charge, as during an update",
 	starting:    "no pass has ended yet",
 	uninstalled: "the node was taken out",
+	noNode:      "nobody has told yet what kind of node it is",
 	noBackend:   "nothing on the node can program rules",
 	badSettings: "the settings make no entry that the plugin could read",
 	badBinary:   "the plugin could not be put into the directory of the CNI plugins",
 	badDisk:     "a directory could not be read or written",
+	badMount:    "a directory was deleted on the node after it was mounted; the agent's pod is started anew for that",
 	badPlace:    "the container runtime uses other directories",
 	notLoaded:   "the entry is in the file, and the container runtime has not loaded it",
 	noAccess:    "the entry is in the chain, but the plugin could not ask the API server while the agent is away",
@@ -82,3 +88,11 @@ type trouble struct {
 }
 
 func (t *trouble) Unwrap() error { return t.error }
+
+// disk is an error about the disk.
+func disk(err error) *trouble {
+	if errors.Is(err, node.ErrDeleted) {
+		return &trouble{badMount, err}
+	}
+	return &trouble{badDisk, err}
+}

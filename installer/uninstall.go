@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,18 +9,25 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/installer/nodestatus"
 )
 
 // reloadBound is how long the runtime has to notice that its directory has changed.
 const reloadBound = 10 * time.Second
+
+// unaskedPause is for a runtime that cannot be asked: it follows its directory within milliseconds.
+const unaskedPause = 2 * time.Second
 
 // againPause is between two tries, and two looks for what has come back.
 const againPause = 10 * time.Second
@@ -28,13 +36,15 @@ const againPause = 10 * time.Second
 func (c *command) uninstall(ctx context.Context, e env) error {
 	log := c.logger(e.stderr)
 	if !c.stay {
-		return c.settings.uninstallOnce(ctx, log)
+		_, err := c.settings.uninstallOnce(ctx, log)
+		return err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
 	st := &status{synced: func() bool { return true }}
+	st.serving.Store(true) // nobody asks
 	st.become(state{reason: starting, text: "the node is being taken out"})
 	all, ctx := errgroup.WithContext(ctx)
 	all.Go(func() error { return serve(ctx, listener, st.pages(prometheus.NewRegistry())) })
@@ -44,8 +54,12 @@ func (c *command) uninstall(ctx context.Context, e env) error {
 		for {
 			st.beat.Store(time.Now().Unix())
 			now := state{reason: effective, text: "the node is out"}
-			if err := c.settings.uninstallOnce(ctx, log); err != nil {
-				now = state{reason: badDisk, text: err.Error()}
+			left, err := c.settings.uninstallOnce(ctx, log)
+			if left != "" {
+				now.text += "; left: " + left
+			}
+			if err != nil {
+				now = state{reason: disk(err).reason, text: err.Error()}
 			}
 			st.become(now)
 			select {
@@ -59,26 +73,73 @@ func (c *command) uninstall(ctx context.Context, e env) error {
 }
 
 // uninstallOnce first has the daemon learn that it has to stop; then the entry goes, then what the entry needed. Whatever was
-// done already is not missed, so it can be run again after any interruption.
-func (s *settings) uninstallOnce(ctx context.Context, log *zap.Logger) error {
-	i := &installer{settings: *s, place: s.place(nil), run: node.RunDir{Path: s.runDir}, log: log}
-	if err := os.MkdirAll(s.runDir, 0o700); err != nil {
-		return err
-	}
-	if err := i.run.MarkUninstalled(s.installation()); err != nil {
-		return err
+// done already is not missed, so it can be run again after any interruption. It returns what it had to leave.
+func (s *settings) uninstallOnce(ctx context.Context, log *zap.Logger) (said string, err error) {
+	i, err := s.uninstaller(ctx, log)
+	if err != nil {
+		return "", err
 	}
 	unlock, err := i.run.Lock(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer unlock()
 	var changes []string
 	left, err := i.takeOut(ctx, func(what string) { changes = append(changes, what) })
-	if len(changes)+len(left) > 0 || err != nil {
+	if len(changes) > 0 || err != nil {
 		log.Info("took node out", zap.Strings("changes", changes), zap.Strings("left", left), zap.Error(err))
 	}
-	return err
+	return strings.Join(left, "; "), err
+}
+
+// uninstaller finds out where things are: what no flag tells, the agent has written down, else the Node object tells. And it
+// leaves the marker, which binds the agents of the installation that is in charge.
+func (s *settings) uninstaller(ctx context.Context, log *zap.Logger) (*installer, error) {
+	if err := os.MkdirAll(s.runDir, 0o700); err != nil {
+		return nil, err
+	}
+	run := node.RunDir{Path: s.runDir}
+	there, err := run.Announced()
+	if err != nil {
+		log.Warn("read what the agent wrote down in vain", zap.Error(err))
+	}
+	all := *s
+	if all.platformName == "auto" {
+		all.confDir, all.binDir = cmp.Or(s.confDir, there.ConfDir), cmp.Or(s.binDir, there.BinDir)
+		all.multusDir, all.runtimeSocket = cmp.Or(s.multusDir, there.Multus), cmp.Or(s.runtimeSocket, there.Socket)
+	}
+	i := &installer{settings: all, place: all.place(all.nodeObject(ctx)), run: run, log: log}
+	if i.runtime, err = i.ask(ctx); err == nil {
+		err = i.runtime.Refuses(i.conf.Path, filepath.Dir(i.binary))
+	} else if errors.Is(err, errNobody) {
+		err = nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return i, run.MarkUninstalled(cmp.Or(s.installID, there.ID, s.installation()))
+}
+
+// nodeObject is the Node object, if it has to be asked for and the API server answers.
+func (s *settings) nodeObject(ctx context.Context) *corev1.Node {
+	if s.platformName != "auto" || s.nodeName == "" || s.confDir != "" && s.binDir != "" {
+		return nil
+	}
+	config, err := s.restConfig()
+	if err != nil {
+		return nil
+	}
+	client, err := agent.NewClient(config)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askBound)
+	defer cancel()
+	object, err := nodestatus.New(client, s.nodeName).Info(ctx)
+	if err != nil {
+		return nil
+	}
+	return object
 }
 
 // takeOut returns what it had to leave, and why.
@@ -90,21 +151,36 @@ func (i *installer) takeOut(ctx context.Context, note func(string)) (left []stri
 	if err := i.leave(i.multus, gone, note); err != nil {
 		return nil, err
 	}
-	reloaded := i.awaitReload(ctx)
-	if reloaded != nil {
-		i.log.Warn("waited for runtime in vain", zap.Error(reloaded))
+	if err := i.tell(ctx); err != nil {
+		return nil, err
 	}
-	if _, err := os.Stat(i.credentials.Dir); err == nil {
-		if err := i.credentials.Remove(); err != nil {
-			return nil, err
-		}
+	if err := i.awaitReload(ctx); err != nil {
+		return nil, fmt.Errorf("the entry is out, what it needs stays: %w", err)
+	}
+	_, none := os.Stat(filepath.Join(i.credentials.Dir, node.KubeconfigFile))
+	if err := i.credentials.Remove(); err != nil {
+		return nil, err
+	}
+	if none == nil {
 		note("removed " + i.credentials.Dir)
 	}
-	return i.dropBinary(note, reloaded)
+	return i.dropBinary(note)
+}
+
+// tell has the runtime look, unless it says that it has: an earlier try may have been ended before that.
+func (i *installer) tell(ctx context.Context) error {
+	if _, err := os.Stat(i.conf.Path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	told, err := i.ask(ctx)
+	if known, runs := told.Runs(pluginType); err == nil && known && !runs {
+		return nil
+	}
+	return i.conf.Nudge()
 }
 
 // dropBinary removes it where nothing can name it any more: without it, a pod whose DEL runs it would stay forever.
-func (i *installer) dropBinary(note func(string), reloaded error) (left []string, err error) {
+func (i *installer) dropBinary(note func(string)) (left []string, err error) {
 	if _, err := os.Stat(i.binary); errors.Is(err, fs.ErrNotExist) {
 		return nil, node.Sweep(filepath.Dir(i.binary))
 	}
@@ -114,8 +190,6 @@ func (i *installer) dropBinary(note func(string), reloaded error) (left []string
 		return []string{fmt.Sprintf("%s: %v", i.binary, err)}, nil
 	case uses > 0:
 		return []string{fmt.Sprintf("%s: %d results in %s name it, and the runtime may run it when their pods end; run uninstall again then", i.binary, uses, i.cacheDir)}, nil
-	case reloaded != nil:
-		return []string{fmt.Sprintf("%s: the runtime may still have it in its chain: %v", i.binary, reloaded)}, nil
 	}
 	if err := os.Remove(i.binary); err != nil {
 		return nil, err
@@ -132,23 +206,27 @@ func (i *installer) leave(conf node.Conf, plan func(chain.Dir) (chain.Plan, erro
 	return i.carry(conf, plan, note)
 }
 
-// awaitReload waits until the runtime says that its chain is without us. One that cannot be asked has had its time.
+// awaitReload waits until the runtime says that its chain is without us. One that cannot be asked has time for it.
 func (i *installer) awaitReload(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, reloadBound)
-	defer cancel()
+	began := time.Now()
 	ticker := time.NewTicker(loadPause / 5)
 	defer ticker.Stop()
 	for {
 		told, err := i.ask(ctx)
-		if known, runs := told.Runs(pluginType); errors.Is(err, errNobody) || err == nil && (!known || !runs) {
+		known, runs := told.Runs(pluginType)
+		switch waited := time.Since(began); {
+		case err == nil && known && !runs:
 			return nil
+		case (errors.Is(err, errNobody) || err == nil && !known) && waited > unaskedPause:
+			return nil
+		case waited > reloadBound && err != nil:
+			return err
+		case waited > reloadBound:
+			return fmt.Errorf("%s still has the plugin in its chain", told.Name)
 		}
 		select {
 		case <-ctx.Done():
-			if err != nil {
-				return err
-			}
-			return fmt.Errorf("%s still has the plugin in its chain", told.Name)
+			return ctx.Err()
 		case <-ticker.C:
 		}
 	}

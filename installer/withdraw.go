@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -81,7 +82,10 @@ func (c *command) withdraw(ctx context.Context, e env) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	w := withdrawal{client: client, namespace: c.namespace, name: c.daemonSet}
-	if err := w.turn(ctx); err != nil {
+	if err := w.turn(ctx); apierrors.IsNotFound(err) {
+		_, err = fmt.Fprintf(e.stdout, "%v: nothing to take out\n", err)
+		return err
+	} else if err != nil {
 		return err
 	}
 	ticker := time.NewTicker(time.Second)

@@ -127,7 +127,7 @@ func TestWithdrawNamesTheNodesThatAreLeft(t *testing.T) {
 
 func TestWithdrawWithoutADaemonSet(t *testing.T) {
 	t.Parallel()
-	if out, err := withdrawn(t, &workloads{set: []byte(someSet)}, "--daemonset", "other"); err == nil || !strings.Contains(err.Error(), "daemonset mesh/other") {
+	if out, err := withdrawn(t, &workloads{set: []byte(someSet)}, "--daemonset", "other"); err != nil || !strings.Contains(out, "daemonset mesh/other") || !strings.Contains(out, "nothing to take out") {
 		t.Errorf("%v, %q", err, out)
 	}
 	if out, err := withdrawn(t, &workloads{set: []byte(strings.Replace(someSet, `"run"`, `"walk"`, 1))}); err == nil || !strings.Contains(err.Error(), "argument run") {

@@ -12,7 +12,8 @@ import (
 
 // A contact knows since when the API server is silent.
 type contact struct {
-	log *zap.Logger
+	log      *zap.Logger
+	regained chan struct{} // gets one whenever the silence is over
 
 	mu    sync.Mutex
 	since time.Time // zero while it answers
@@ -25,6 +26,10 @@ func (c *contact) note(began time.Time, err error) {
 	var said apierrors.APIStatus
 	switch answered := err == nil || errors.As(err, &said); {
 	case answered && !c.since.IsZero():
+		select {
+		case c.regained <- struct{}{}:
+		default: // somebody is told already
+		}
 		c.log.Info("reached API server again", zap.Duration("took", time.Since(c.since)))
 		c.since = time.Time{}
 	case !answered && c.since.IsZero():

@@ -58,7 +58,7 @@ type Pods struct {
 func NewPods(client *rest.RESTClient, node string, reg prometheus.Registerer, log *zap.Logger) *Pods {
 	p := &Pods{
 		client: client, node: node, store: newStore(),
-		contact: contact{log: log}, slots: make(chan struct{}, liveMost),
+		contact: contact{log: log, regained: make(chan struct{}, 1)}, slots: make(chan struct{}, liveMost),
 		pace: rate.NewLimiter(rate.Every(followEvery), followBurst),
 	}
 	metrics := promauto.With(reg)
@@ -108,6 +108,9 @@ func (p *Pods) Len() int { return len(p.store.ListKeys()) }
 
 // Synced reports whether the API server has told all pods once.
 func (p *Pods) Synced() bool { return p.store.synced() }
+
+// Regained tells whenever the API server answers again.
+func (p *Pods) Regained() <-chan struct{} { return p.contact.regained }
 
 // WaitForSync waits until Synced. Its error is that of ctx.
 func (p *Pods) WaitForSync(ctx context.Context) error {

@@ -123,6 +123,12 @@ func (s *Socket) remove() {
 	}
 }
 
+// Lost reports whether nobody reaches the socket by its name any more: it was removed, or another agent's is in its place.
+func (s *Socket) Lost() bool {
+	file, err := os.Lstat(s.path)
+	return err != nil || !os.SameFile(file, s.file)
+}
+
 // Accept returns the next connection of root. Others get none, should the socket's mode ever let them through.
 func (s *Socket) Accept() (net.Conn, error) {
 	for {

@@ -81,9 +81,9 @@ func TestDays(t *testing.T) {
 			y.uninstall().file("05-y.conflist", newer)
 		},
 		"the network is renamed": func(y *day) {
-			y.write("10-x.conflist", flannel).install(wish(DropIn)).has("10-x.conflist", "cbr0", "cbr0/"+dropInName)
+			y.write("10-x.conflist", flannel).install(wish(DropIn)).has("10-x.conflist", "cbr0", "cbr0/"+DropInName)
 			y.write("10-x.conflist", strings.Replace(flannel, "cbr0", "cbr1", 1)).state(wish(DropIn), Absent)
-			y.install(wish(DropIn)).has("10-x.conflist", "cbr1", "cbr1/"+dropInName).uninstall().has("10-x.conflist")
+			y.install(wish(DropIn)).has("10-x.conflist", "cbr1", "cbr1/"+DropInName).uninstall().has("10-x.conflist")
 		},
 		"a copy follows the primary": func(y *day) {
 			y.write("10-x.conflist", flannel).install(wish(Owned)).write("10-x.conflist", newer).state(wish(Owned), Stale)
@@ -182,8 +182,8 @@ func TestDays(t *testing.T) {
 			y.write("10-x.conflist", flannel).install(wish(Inline)).state(wish(Owned), Effective).state(wish(DropIn), Effective)
 		},
 		"a drop-in written in another way stays": func(y *day) {
-			y.write("10-x.conflist", flannel).write("cbr0/"+dropInName, ourEntry+"\n").state(wish(DropIn), Effective)
-			y.install(wish(DropIn)).file("cbr0/"+dropInName, ourEntry+"\n")
+			y.write("10-x.conflist", flannel).write("cbr0/"+DropInName, ourEntry+"\n").state(wish(DropIn), Effective)
+			y.install(wish(DropIn)).file("cbr0/"+DropInName, ourEntry+"\n")
 		},
 		"drop-ins that are never loaded may be broken": func(y *day) {
 			y.write("10-x.conf", single).write("cbr0/10-y.conf", "{").install(wish(Inline)).remove("10-x.conflist")
@@ -195,7 +195,7 @@ func TestDays(t *testing.T) {
 			y.install(wish(Auto)).has("00-multus.conf", "10-x.conflist").file("10-x.conflist", flannel).state(wish(Auto), Effective)
 		},
 		"a drop-in comes back on top of an entry": func(y *day) {
-			y.write("10-x.conflist", flannel).install(wish(Inline)).write("cbr0/"+dropInName, ourEntry).state(wish(Inline), Repeated)
+			y.write("10-x.conflist", flannel).install(wish(Inline)).write("cbr0/"+DropInName, ourEntry).state(wish(Inline), Repeated)
 			y.install(wish(Inline)).state(wish(Inline), Effective).has("10-x.conflist")
 		},
 		"drop-ins of others keep their directory": func(y *day) {
@@ -203,7 +203,7 @@ func TestDays(t *testing.T) {
 			y.install(wish(DropIn)).state(wish(DropIn), Effective).uninstall().has("10-x.conflist", "cbr0/50-other.conf")
 		},
 		"a drop-in that cannot be read is written": func(y *day) {
-			y.write("10-x.conflist", flannel).install(wish(DropIn)).write("cbr0/"+dropInName, ourEntry[:7]).state(wish(DropIn), Broken)
+			y.write("10-x.conflist", flannel).install(wish(DropIn)).write("cbr0/"+DropInName, ourEntry[:7]).state(wish(DropIn), Broken)
 			y.install(wish(DropIn)).state(wish(DropIn), Effective)
 		},
 	}

@@ -26,8 +26,9 @@ type Dir []File
 const (
 	// ownedName sorts before what CNIs call their files.
 	ownedName = "00-sidecar-cni.conflist"
-	// dropInName: libcni merges drop-ins in the order of their names, and ours wants to be the last.
-	dropInName = "99-sidecar-cni.conf"
+	// DropInName is ours in a network's sub-directory: libcni merges drop-ins in the order of their names, and ours wants to be
+	// the last.
+	DropInName = "99-sidecar-cni.conf"
 	// savedSuffix is for a file that is wrapped: no runtime takes it for a network.
 	savedSuffix = ".sidecar-cni-saved"
 )
@@ -106,7 +107,7 @@ func isSingle(name string) bool { return path.Ext(name) == ".conf" || path.Ext(n
 
 func isDropInOfOurs(name string) bool {
 	dir, base := path.Split(name)
-	return dir != "" && base == dropInName
+	return dir != "" && base == DropInName
 }
 
 // dropIns are the files that libcni merges into a network, in its order.

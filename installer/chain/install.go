@@ -110,7 +110,7 @@ func (t tree) dropIn(now tree, n *network, c claim) error {
 	} else if !now.inside(n.name) {
 		t[n.name] = File{Name: n.name, Mode: fs.ModeDir | 0o755}
 	}
-	name := n.name + "/" + dropInName
+	name := n.name + "/" + DropInName
 	if f := now[name]; f.Err == nil && same(f.Data, c.entry) {
 		t[name] = f
 		return nil

@@ -74,7 +74,7 @@ func list(dir string) ([]string, error) {
 		return nil, err
 	}
 	if stat.Nlink == 0 {
-		return nil, errDeleted
+		return nil, ErrDeleted
 	}
 	names, err := f.Readdirnames(-1)
 	if err != nil {
@@ -84,9 +84,9 @@ func list(dir string) ([]string, error) {
 	return slices.DeleteFunc(names, isTemp), nil
 }
 
-// errDeleted is a directory that nobody can reach by its name any more. To a container that it was mounted into it looks
+// ErrDeleted is of a directory that nobody can reach by its name any more. To a container that it was mounted into it looks
 // empty, and stays so.
-var errDeleted = fmt.Errorf("it was deleted on the node after it was mounted: start the agent's pod anew: %w", fs.ErrNotExist)
+var ErrDeleted = fmt.Errorf("it was deleted on the node after it was mounted: start the agent's pod anew: %w", fs.ErrNotExist)
 
 // look returns what is under a name; it may have gone since it was listed.
 func (c Conf) look(name string) (f chain.File, there bool) {

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Credentials is the directory of what the plugin asks the API server with: <conf-dir>/sidecar-cni.d. Only root can read it.
@@ -106,7 +108,7 @@ func (c Credentials) Remove() error {
 	}
 	err := os.Remove(c.Dir)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTEMPTY):
 		return nil
 	case err != nil:
 		return fmt.Errorf("remove credentials: %w", err)

@@ -11,18 +11,24 @@ import (
 // container. Programs that the function starts have that root too; other goroutines, and those that the function starts,
 // have not. It needs the right SYS_CHROOT. A program without a Stdin of its own needs a /dev/null there.
 func InRoot(root string, do func() error) error {
+	return OnThread(func() error {
+		if err := chroot(root); err != nil {
+			return fmt.Errorf("change root to %s: %w", root, err)
+		}
+		return do()
+	})
+}
+
+// OnThread runs a function on a thread of its own, which ends with it: whatever the function does to the thread, be it where
+// its root is or its network, stays with the thread.
+func OnThread(do func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		// A thread cannot go back to where it was. Never unlocked, it ends with this goroutine.
-		runtime.LockOSThread()
+		runtime.LockOSThread() // and never unlocked: a thread cannot go back to where it was
 		if unix.Gettid() == unix.Getpid() {
-			// The main thread would not end, and /proc/self shows its root. While we keep it, the next one gets another.
-			done <- InRoot(root, do)
+			// The main thread would not end, and /proc/self shows what is its. While we keep it, the next one gets another.
+			done <- OnThread(do)
 			runtime.UnlockOSThread()
-			return
-		}
-		if err := chroot(root); err != nil {
-			done <- fmt.Errorf("change root to %s: %w", root, err)
 			return
 		}
 		done <- do()

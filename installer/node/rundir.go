@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -79,17 +80,54 @@ func (r RunDir) MarkUninstalled(installID string) error {
 	return err
 }
 
-// Uninstalled reports whether the marker is there, unless this is another installation than the marked one. One without an
-// id cannot tell, and obeys.
+// Uninstalled reports whether the marker is there, unless it is another installation's. A marker without an id binds all of
+// them, and an agent without one obeys any.
 func (r RunDir) Uninstalled(installID string) (bool, error) {
-	marked, err := os.ReadFile(r.marker())
+	data, err := os.ReadFile(r.marker())
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("look for uninstallation: %w", err)
 	}
-	return installID == "" || string(bytes.TrimSpace(marked)) == installID, nil
+	marked := string(bytes.TrimSpace(data))
+	return installID == "" || marked == "" || marked == installID, nil
+}
+
+// Installation is what whoever uninstalls has to know of the agent that is in charge: its id, and where it put things.
+type Installation struct {
+	ID      string `json:"id"`
+	ConfDir string `json:"confDir"`
+	BinDir  string `json:"binDir"`
+	Multus  string `json:"multusConfDir"`
+	Socket  string `json:"runtimeSocket"`
+}
+
+func (r RunDir) installation() string { return filepath.Join(r.Path, "installation") }
+
+// Announce writes down the installation that is in charge.
+func (r RunDir) Announce(i Installation) error {
+	data, err := json.Marshal(i)
+	if err == nil {
+		_, err = WriteFile(r.installation(), append(data, '\n'), 0o600)
+	}
+	return err
+}
+
+// Announced returns the installation that was in charge last; nothing if there was none since the node has started.
+func (r RunDir) Announced() (Installation, error) {
+	var i Installation
+	data, err := os.ReadFile(r.installation())
+	if errors.Is(err, fs.ErrNotExist) {
+		return i, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &i)
+	}
+	if err != nil {
+		return Installation{}, fmt.Errorf("read %s: %w", r.installation(), unnamed(err))
+	}
+	return i, nil
 }
 
 // ClearMarker removes the marker: a new installation begins.

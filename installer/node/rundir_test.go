@@ -145,7 +145,7 @@ func TestUninstalled(t *testing.T) {
 		"a new installation":          {"a", "b", false},
 		"one that has no id":          {"a", "", true},
 		"none has an id":              {"", "", true},
-		"a new one, the first had no": {"", "b", false},
+		"a new one, the first had no": {"", "b", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -172,5 +172,23 @@ func TestUninstalled(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Join(r.Path, "uninstalled"), 0o700))
 	if _, err := r.Uninstalled("a"); err == nil {
 		t.Error("a marker that cannot be read is no error")
+	}
+}
+
+func TestInstallation(t *testing.T) {
+	t.Parallel()
+	r := node.RunDir{Path: t.TempDir()}
+	if got, err := r.Announced(); err != nil || got != (node.Installation{}) {
+		t.Errorf("before the first: %+v, %v", got, err)
+	}
+	want := node.Installation{ID: "a", ConfDir: "/c", BinDir: "/b", Multus: "/m", Socket: "/s"}
+	must(t, r.Announce(node.Installation{ID: "older"}))
+	must(t, r.Announce(want))
+	if got, err := r.Announced(); err != nil || got != want {
+		t.Errorf("%+v, %v, want %+v", got, err, want)
+	}
+	must(t, os.WriteFile(filepath.Join(r.Path, "installation"), []byte("{"), 0o600))
+	if _, err := r.Announced(); err == nil || !strings.Contains(err.Error(), r.Path) {
+		t.Errorf("cut off: %v", err)
 	}
 }

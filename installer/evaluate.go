@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/sidecar-cni/sidecar-cni/installer/chain"
+)
+
+// evaluate says what the node's state is, whatever was done. An error of the pass is a state that it could not mend.
+func (i *installer) evaluate(ctx context.Context, err error) state {
+	i.seen, _ = i.fingerprint() // before, so that what others write from here on is news
+	s := i.onDisk()
+	if s.ready() && s.way != chain.Standalone {
+		s = i.loaded(ctx, s)
+	}
+	t, isTrouble := errors.AsType[*trouble](err)
+	r, isRefusal := errors.AsType[*chain.Refusal](err)
+	switch {
+	case err == nil:
+	case isTrouble && t.reason == noAccess && !s.ready(): // which matters less
+	case isTrouble:
+		s.reason, s.text = t.reason, t.Error()
+	case isRefusal:
+		s.reason, s.text = reason(r.Reason), r.Text
+	default:
+		s.reason, s.text = badDisk, err.Error()
+	}
+	return s
+}
+
+// onDisk is what the files come to.
+func (i *installer) onDisk() state {
+	wish, err := i.wish()
+	if err != nil {
+		return state{reason: badSettings, text: err.Error()}
+	}
+	dir, err := i.conf.Read()
+	if err != nil {
+		return state{reason: disk(err).reason, text: err.Error()}
+	}
+	found := chain.Evaluate(dir, wish)
+	if found.Effective && found.Way == chain.Standalone {
+		if dir, err = i.multus.Read(); err != nil {
+			return state{reason: disk(err).reason, text: err.Error()}
+		}
+		found = chain.EvaluateStandalone(dir, wish)
+	}
+	return state{reason: reason(found.Reason), text: found.Text, way: found.Way, file: found.Primary}
+}
+
+// loaded asks the runtime, whose word counts. One that cannot be asked is believed to do what its documentation says.
+func (i *installer) loaded(ctx context.Context, s state) state {
+	told, err := i.ask(ctx)
+	if err != nil {
+		i.log.Debug("asked runtime in vain", zap.Error(err))
+		return s
+	}
+	i.runtime = told
+	if known, runs := told.Runs(pluginType); known && !runs {
+		i.owed = true
+		s.reason = notLoaded
+		s.text = fmt.Sprintf("%s has our entry, and %s has not loaded it: %s", s.file, told.Name, told.LastLoad)
+	}
+	return s
+}
