@@ -60,6 +60,18 @@ func (s *settings) place(object *corev1.Node) place {
 	return p
 }
 
+// looksLike names the platform that a node seems to be of, if that one keeps things elsewhere.
+func (p *place) looksLike(object *corev1.Node) (name, why string) {
+	if object == nil {
+		return "", ""
+	}
+	looks, why := node.Detect(object)
+	if looks.ConfDir == p.platform.ConfDir && looks.BinDir == p.platform.BinDir {
+		return "", ""
+	}
+	return looks.Name, why
+}
+
 // credentialsDir is within the conf directory: what the plugin needs has to be there after a reboot, before the agent is.
 const credentialsDir = pluginType + ".d"
 

@@ -541,6 +541,19 @@ func TestOnce(t *testing.T) {
 	}
 }
 
+func TestAWrongPlatformIsNoticed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	object := r.api.Node("node-1")
+	object.Status.NodeInfo.KubeletVersion = "v1.33.3+k3s1"
+	r.api.PutNode(object)
+	d := r.start()
+	d.says(200)
+	if got := d.logged("node looks like another platform"); len(got) != 1 || got[0]["want"] != "k3s" || got[0]["platform"] != "kubeadm" {
+		t.Errorf("logged %v", got)
+	}
+}
+
 func TestDryRun(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})

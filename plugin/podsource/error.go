@@ -66,7 +66,7 @@ const (
 	badRefRemedy     = "check K8S_POD_NAMESPACE and K8S_POD_NAME in what the runtime passes as CNI_ARGS"
 	goneRemedy       = "none is needed if it was deleted or created anew: the kubelet clears this sandbox away; else delete the pod"
 	credentialRemedy = "check that the sidecar-cni agent runs on this node: it writes kubeconfig and token, and renews them"
-	rightRemedy      = "allow %s to get pods: the chart has a ClusterRole for it"
+	rightRemedy      = "allow %s to get pods, as the chart's ClusterRole sidecar-cni-plugin does"
 	serverRemedy     = "check that %s, in kubeconfig %s, is the Kubernetes API server"
 	overloadRemedy   = "wait for the API server, the kubelet tries again; or check that the sidecar-cni agent runs on this node"
 	reachRemedy      = "check that the sidecar-cni agent runs on this node, or that the node reaches %s; the kubelet tries again"

@@ -1,0 +1,59 @@
+{{/* The platform's table with the values that replace parts of it. */}}
+{{- define "sidecar-cni.place" -}}
+{{- $v := .Values -}}
+{{- $place := get (.Files.Get "platforms.yaml" | fromYaml) $v.platform -}}
+{{- range $key := list "confDir" "binDir" "runtimeSocket" "multusConfDir" -}}
+{{- with get $v $key }}{{ $_ := set $place $key . }}{{ end -}}
+{{- end -}}
+{{- if or (ne $v.way "auto") (not $place.way) }}{{ $_ := set $place "way" $v.way }}{{ end -}}
+{{- if and (eq $place.way "standalone") (not $place.multusConfDir) -}}
+{{- fail (printf "multusConfDir: way standalone needs it on %s, where each installation of Multus is told another place" $v.platform) -}}
+{{- end -}}
+{{- $place | toJson -}}
+{{- end -}}
+
+{{/* What the agent does, and what it therefore needs. */}}
+{{- define "sidecar-cni.needs" -}}
+{{- $enters := ne .Values.repair.mode "off" -}}
+{{- $runs := hasPrefix "iptables-" .Values.backend -}}
+{{- $capabilities := list "NET_ADMIN" -}}
+{{- if $enters }}{{ $capabilities = concat $capabilities (list "SYS_ADMIN" "SYS_PTRACE" "DAC_READ_SEARCH") }}{{ end -}}
+{{- if $runs }}{{ $capabilities = append $capabilities "SYS_CHROOT" }}{{ end -}}
+{{- if eq .Values.backend "iptables-legacy" }}{{ $capabilities = append $capabilities "NET_RAW" }}{{ end -}}
+{{- $patches := or .Values.untaint .Values.nodeCondition .Values.labelPods -}}
+{{- if and $patches (not (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy")) -}}
+{{- fail "untaint, nodeCondition, labelPods: this API server has no ValidatingAdmissionPolicy, without which every agent could change every node: leave them off; helm template believes that it has, if told --api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
+{{- end -}}
+{{- if and .Values.labelPods (not $enters) }}{{ fail "labelPods: repair.mode is off, so nobody looks which pods to label" }}{{ end -}}
+{{- dict "enters" $enters "runs" $runs "capabilities" $capabilities | toJson -}}
+{{- end -}}
+
+{{- define "sidecar-cni.labels" -}}
+app.kubernetes.io/name: sidecar-cni
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- end -}}
+
+{{- define "sidecar-cni.selector" -}}
+app.kubernetes.io/name: sidecar-cni
+app.kubernetes.io/component: agent
+{{- end -}}
+
+{{- define "sidecar-cni.image" -}}
+{{- with .Values.image -}}
+{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "sidecar-cni.quota" -}}
+{{- $asked := toString .Values.resourceQuota.enabled -}}
+{{- $wanted := and (eq $asked "auto") (include "sidecar-cni.place" . | fromJson).quota (ne .Release.Namespace "kube-system") -}}
+{{- if or $wanted (eq $asked "true") }}yes{{ end -}}
+{{- end -}}
+
+{{/* A duration such as 3m or 1m30s in seconds. */}}
+{{- define "sidecar-cni.seconds" -}}
+{{- $d := regexFindAll "[0-9]+[hms]" . -1 -}}
+{{- $sum := 0 -}}
+{{- range $d }}{{ $sum = add $sum (mul (trimSuffix (regexFind "[hms]" .) . | int) (get (dict "h" 3600 "m" 60 "s" 1) (regexFind "[hms]" .))) }}{{ end -}}
+{{- $sum -}}
+{{- end -}}

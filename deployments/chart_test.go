@@ -1,0 +1,412 @@
+package deployments_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sidecar-cni/sidecar-cni/installer/node"
+)
+
+func TestLint(t *testing.T) {
+	t.Parallel()
+	if out, err := helm(t, "lint", "--strict", "chart"); err != nil {
+		t.Error(out, err)
+	}
+}
+
+// TestPlatforms holds the chart's table to the installer's: what is mounted is what the agent looks for.
+func TestPlatforms(t *testing.T) {
+	t.Parallel()
+	type place struct {
+		ConfDir       string `json:"confDir"`
+		BinDir        string `json:"binDir"`
+		RuntimeSocket string `json:"runtimeSocket"`
+		MultusConfDir string `json:"multusConfDir"`
+	}
+	want, names := map[string]place{}, []string{}
+	for _, p := range node.Platforms {
+		want[p.Name] = place{p.ConfDir, p.BinDir, p.RuntimeSocket, p.MultusConfDir}
+		names = append(names, p.Name)
+	}
+	have := map[string]place{}
+	read(t, "chart/platforms.yaml", &have)
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("platforms.yaml (-the installer's +the chart's):\n%s", diff)
+	}
+	var schema struct {
+		Properties struct {
+			Platform struct {
+				Enum []string `json:"enum"`
+			} `json:"platform"`
+		} `json:"properties"`
+	}
+	read(t, "chart/values.schema.json", &schema)
+	if diff := cmp.Diff(names, schema.Properties.Platform.Enum); diff != "" {
+		t.Errorf("values.schema.json (-the installer's +the chart's):\n%s", diff)
+	}
+}
+
+func read(t *testing.T, file string, into any) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err == nil {
+		err = yaml.Unmarshal(data, into)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMistakes are values that are refused, each with words that help.
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		values []string
+		want   string
+	}{
+		{"a typo", []string{"platforms=gke"}, "'platforms' not allowed"},
+		{"a typo further down", []string{"repair.mod=off"}, "'mod' not allowed"},
+		{"a platform that nobody knows", []string{"platform=autopilot"}, "value must be one of 'aks'"},
+		{"a mode that nobody knows", []string{"repair.mode=delete"}, "value must be one of 'off'"},
+		{"a relative directory", []string{"confDir=etc/cni"}, "/confDir"},
+		{"a text for a switch", []string{"untaint=sometimes"}, "want boolean"},
+		{"a number without a unit", []string{"repair.interval=5"}, "/repair/interval"},
+		{"a digest that is none", []string{"image.digest=latest"}, "/image/digest"},
+		{"standalone where nobody knows Multus' directory", []string{"platform=k3s", "way=standalone"}, "multusConfDir: way standalone needs it on k3s"},
+		{"labels that nobody sets", []string{"repair.mode=off", "labelPods=true"}, "labelPods: repair.mode is off"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := render(t, "mesh", c.values...)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v: %v, want %q", c.values, err, c.want)
+			}
+		})
+	}
+}
+
+func TestRefusedWithoutAdmissionPolicies(t *testing.T) {
+	t.Parallel()
+	for _, feature := range []string{"untaint", "nodeCondition", "labelPods"} {
+		_, err := helm(t, "template", "x", "chart", "--set="+feature+"=true")
+		if err == nil || !strings.Contains(err.Error(), "no ValidatingAdmissionPolicy") {
+			t.Errorf("%s: %v, want a refusal", feature, err)
+		}
+	}
+	_, err := helm(t, "template", "x", "chart", "--kube-version=1.29.9")
+	if err == nil || !strings.Contains(err.Error(), "requires kubeVersion: >=1.30.0-0") {
+		t.Errorf("Kubernetes 1.29: %v, want a refusal", err)
+	}
+}
+
+// TestArguments has the programs themselves read what the chart tells them, also as uninstall's Job rewrites it.
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			objects := s.objects(t)
+			run := agent(t, as[appsv1.DaemonSet](t, find(t, objects, "DaemonSet", "sidecar-cni"))).Args
+			if run[0] != "run" {
+				t.Fatalf("%v: want run first, which withdraw looks for", run)
+			}
+			withdraw := as[batchv1.Job](t, find(t, objects, "Job", "sidecar-cni-uninstall")).Spec.Template.Spec.Containers[0].Args
+			for _, args := range [][]string{run, append([]string{"uninstall", "--stay"}, run[1:]...), withdraw} {
+				if err := accept(t, args); err != nil {
+					t.Errorf("%v: %v", args, err)
+				}
+			}
+		})
+	}
+}
+
+// TestMounts holds that each directory that the agent is told of is the host's own, in the same place, and that nothing else
+// of the host is there.
+func TestMounts(t *testing.T) {
+	t.Parallel()
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			d := s.daemonSet(t)
+			host := map[string]string{}
+			for _, v := range d.Spec.Template.Spec.Volumes {
+				host[v.Name] = v.HostPath.Path
+			}
+			have := map[string]string{}
+			for _, m := range agent(t, d).VolumeMounts {
+				have[m.MountPath] = "writable"
+				if m.ReadOnly {
+					have[m.MountPath] = "read only"
+				}
+				follows := m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationHostToContainer
+				if follows != (m.Name == "netns") {
+					t.Errorf("%s: follows the host's mounts: %v", m.MountPath, follows)
+				}
+				if host[m.Name] != m.MountPath && host[m.Name] != strings.TrimPrefix(m.MountPath, "/var") && m.MountPath != "/host" {
+					t.Errorf("%s is the host's %s", m.MountPath, host[m.Name])
+				}
+			}
+			if diff := cmp.Diff(s.mounts(t), have); diff != "" {
+				t.Errorf("mounts (-want +have):\n%s", diff)
+			}
+		})
+	}
+}
+
+// mounts are those that a scenario needs, by the words of its values.
+func (s scenario) mounts(t *testing.T) map[string]string {
+	t.Helper()
+	given := map[string]string{"platform": "kubeadm", "repair.mode": "report"}
+	for _, v := range s.values {
+		key, value, _ := strings.Cut(v, "=")
+		given[key] = value
+	}
+	p, ok := node.PlatformNamed(given["platform"])
+	if !ok {
+		t.Fatalf("platform %s", given["platform"])
+	}
+	want := map[string]string{
+		p.ConfDir: "writable", p.BinDir: "writable", "/run/sidecar-cni": "writable",
+		"/var/lib/cni": "read only", filepath.Dir(p.RuntimeSocket): "read only",
+	}
+	if given["platform"] == "openshift" || given["way"] == "standalone" {
+		dir := p.MultusConfDir
+		if given["multusConfDir"] != "" {
+			dir = given["multusConfDir"]
+		}
+		want[dir] = "writable"
+	}
+	if given["repair.mode"] != "off" {
+		want["/run/netns"], want["/var/run/netns"] = "read only", "read only"
+	}
+	if strings.HasPrefix(given["backend"], "iptables") {
+		want["/host"] = "read only"
+	}
+	return want
+}
+
+// A right is something that the agent gets, and the features that it is for.
+type right struct{ what, when, why string }
+
+// rights is the table of the chart's README, and what the chart is held to.
+var rights = []right{
+	{"uid 0", "always", "the directories of the host belong to root"},
+	{"NET_ADMIN", "always", "nftables is tried out, in the agent's own network namespace"},
+	{"SYS_ADMIN", "repair.mode other than off", "pods' network namespaces are entered"},
+	{"SYS_PTRACE", "repair.mode other than off", "namespaces of pods without a record are found in /proc"},
+	{"DAC_READ_SEARCH", "repair.mode other than off", "tables of legacy iptables are looked for in pods with their own user namespace"},
+	{"hostPID", "repair.mode other than off", "the same: /proc has to be the host's"},
+	{"AppArmor Unconfined", "repair.mode other than off", "AppArmor's default profile denies what SYS_PTRACE allows"},
+	{"SYS_CHROOT", "backend iptables-*", "the host's iptables runs in the host's root directory, mounted read only"},
+	{"NET_RAW", "backend iptables-legacy", "it speaks to the kernel through a raw socket"},
+	{"SELinux spc_t", "always", "container_t may not write the runtime's directories; without SELinux it means nothing"},
+}
+
+func TestRights(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"off", "report", "repair", "evict"} {
+		for _, backend := range []string{"auto", "nftables", "iptables-nft", "iptables-legacy"} {
+			t.Run(mode+" "+backend, func(t *testing.T) {
+				t.Parallel()
+				d := scenario{"", "mesh", []string{"repair.mode=" + mode, "backend=" + backend}}.daemonSet(t)
+				var want []string
+				for _, r := range rights {
+					iptables, ok := strings.CutPrefix(r.when, "backend ")
+					matches, err := path.Match(iptables, backend)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if r.when == "always" || mode != "off" && strings.HasPrefix(r.when, "repair") || ok && matches {
+						want = append(want, r.what)
+					}
+				}
+				if diff := cmp.Diff(slices.Sorted(slices.Values(want)), granted(t, d)); diff != "" {
+					t.Errorf("rights (-want +have):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// granted lists what a DaemonSet's pods may, and checks what they may never.
+func granted(t *testing.T, d *appsv1.DaemonSet) []string {
+	t.Helper()
+	pod, c := d.Spec.Template.Spec, agent(t, d)
+	sc := c.SecurityContext
+	switch {
+	case sc.Privileged != nil || *sc.AllowPrivilegeEscalation || !*sc.ReadOnlyRootFilesystem,
+		pod.HostNetwork || pod.HostIPC,
+		pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault,
+		len(sc.Capabilities.Drop) != 1 || sc.Capabilities.Drop[0] != "ALL":
+		t.Errorf("more than is needed: %+v %+v", pod.SecurityContext, sc)
+	}
+	have := []string{fmt.Sprintf("uid %d", *sc.RunAsUser), "SELinux " + pod.SecurityContext.SELinuxOptions.Type}
+	for _, right := range sc.Capabilities.Add {
+		have = append(have, string(right))
+	}
+	if pod.HostPID {
+		have = append(have, "hostPID")
+	}
+	if sc.AppArmorProfile != nil {
+		have = append(have, "AppArmor "+string(sc.AppArmorProfile.Type))
+	}
+	return slices.Sorted(slices.Values(have))
+}
+
+// TestDaemonSet holds what keeps every node covered.
+func TestDaemonSet(t *testing.T) {
+	t.Parallel()
+	d := scenario{"", "kube-system", nil}.daemonSet(t)
+	pod, update := d.Spec.Template.Spec, d.Spec.UpdateStrategy.RollingUpdate
+	limits := agent(t, d).Resources.Limits
+	for what, ok := range map[string]bool{
+		"maxSurge is 1":                               update.MaxSurge.IntValue() == 1,
+		"maxUnavailable is 0":                         update.MaxUnavailable.IntValue() == 0 && update.MaxUnavailable.StrVal == "",
+		"the priority is system-node-critical":        pod.PriorityClassName == "system-node-critical",
+		"everything is tolerated":                     cmp.Equal(pod.Tolerations, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}),
+		"variables of Services do not get in":         pod.EnableServiceLinks != nil && !*pod.EnableServiceLinks,
+		"the selector tells agents from other pods":   d.Spec.Selector.MatchLabels["app.kubernetes.io/component"] == "agent",
+		"the pod's labels are the selector's":         cmp.Equal(d.Spec.Selector.MatchLabels["app.kubernetes.io/name"], d.Spec.Template.Labels["app.kubernetes.io/name"]),
+		"the plugin's token is not the agent's":       slices.Contains(agent(t, d).Args, "--plugin-account=sidecar-cni-plugin"),
+		"ready is /readyz":                            agent(t, d).ReadinessProbe.HTTPGet.Path == "/readyz",
+		"alive is /healthz":                           agent(t, d).LivenessProbe.HTTPGet.Path == "/healthz",
+		"the end is waited for":                       *pod.TerminationGracePeriodSeconds > 0,
+		"memory is bounded, the processor's time not": limits.Cpu().IsZero() && !limits.Memory().IsZero(),
+	} {
+		if !ok {
+			t.Errorf("%s: not so", what)
+		}
+	}
+}
+
+// TestFeatures renders each value that is not an argument, and looks for what it changes.
+func TestFeatures(t *testing.T) {
+	t.Parallel()
+	plain, err := render(t, "mesh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ value, want string }{
+		{"image.repository=registry.example/mesh/sidecar-cni", "image: registry.example/mesh/sidecar-cni:0.1.0"},
+		{"image.tag=next", "image: sidecar-cni/sidecar-cni:next"},
+		{"image.digest=sha256:" + strings.Repeat("0", 64), "image: sidecar-cni/sidecar-cni@sha256:0000"},
+		{"image.pullPolicy=Never", "imagePullPolicy: Never"},
+		{"image.pullSecrets[0].name=registry", "imagePullSecrets:\n        - name: registry"},
+		{"confDir=/etc/other", "--conf-dir=/etc/other"},
+		{"binDir=/usr/libexec/cni", "path: /usr/libexec/cni"},
+		{"runtimeSocket=/run/crio/crio.sock", "path: /run/crio\n"},
+		{"excludeNamespaces={a,b}", "--exclude-namespaces=a,b"},
+		{"pluginConf.dnsCapture=all", `"--plugin-conf={\"dnsCapture\":\"all\"}"`},
+		{"pluginConf.logFile=/$(HOME)", `/$$(HOME)`},
+		{"apiServer=https://kube:6443", "--api-server=https://kube:6443"},
+		{"repair.interval=10m", "--repair-interval=10m"},
+		{"labelPods=true", "verbs: [get, list, watch, patch]"},
+		{"untaint=true", "name: sidecar-cni-taint"},
+		{"nodeCondition=true", "name: sidecar-cni-condition"},
+		{"repair.mode=evict", "resources: [pods/eviction]"},
+		{"logLevel=debug", "--log-level=debug"},
+		{"port=9999", "--listen=:9999"},
+		{"maxSurge=10%", "maxSurge: 10%"},
+		{"nodeSelector.zone=a", "zone: a"},
+		{"tolerations[0].key=only", "key: only"},
+		{"priorityClassName=mesh", "priorityClassName: mesh"},
+		{"resources.requests.cpu=1", "cpu: 1\n"},
+		{"podAnnotations.team=mesh", "team: mesh"},
+		{"podLabels.team=mesh", "team: mesh"},
+		{"seLinuxType=super_t", "type: super_t"},
+		{"networkPolicy.from[0].ipBlock.cidr=10.0.0.0/8", "cidr: 10.0.0.0/8"},
+		{"podMonitor.enabled=true", "kind: PodMonitor"},
+		{"serviceMonitor.enabled=true", "kind: ServiceMonitor"},
+		{"prometheusRule.enabled=true", "alert: SidecarCNIPodsNotRedirected"},
+		{"dashboard.enabled=true", "grafana_dashboard: \"1\""},
+		{"platform=gke", "kind: ResourceQuota"},
+		{"resourceQuota.enabled=true", "pods: \"5000\""},
+		{"platform=openshift", "kind: SecurityContextConstraints"},
+		{"way=standalone", "kind: NetworkAttachmentDefinition"},
+		{"uninstall.timeout=1m30s", "activeDeadlineSeconds: 150"},
+	} {
+		t.Run(c.value, func(t *testing.T) {
+			t.Parallel()
+			text, err := render(t, "mesh", c.value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(plain, c.want) || !strings.Contains(text, c.want) {
+				t.Errorf("%s: want %q, and not without", c.value, c.want)
+			}
+		})
+	}
+}
+
+// TestQuotaOnlyWhereItIsNeeded looks into the namespace that needs none.
+func TestQuotaOnlyWhereItIsNeeded(t *testing.T) {
+	t.Parallel()
+	for namespace, want := range map[string]bool{"kube-system": false, "mesh": true} {
+		text, err := render(t, namespace, "platform=gke")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if have := strings.Contains(text, "kind: ResourceQuota"); have != want {
+			t.Errorf("namespace %s: quota %v, want %v", namespace, have, want)
+		}
+	}
+}
+
+// TestImage holds chart and Dockerfile together.
+func TestImage(t *testing.T) {
+	t.Parallel()
+	recipe, err := os.ReadFile("../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"FROM scratch", "--chmod=0555", `ENTRYPOINT ["/sidecar-cni-installer"]`} {
+		if !strings.Contains(string(recipe), want) {
+			t.Errorf("Dockerfile: want %s", want)
+		}
+	}
+	var chart struct{ Version, AppVersion string }
+	read(t, "chart/Chart.yaml", &chart)
+	if chart.Version != chart.AppVersion {
+		t.Errorf("chart %s, programs %s: they are released together", chart.Version, chart.AppVersion)
+	}
+}
+
+// TestNotes shows them, as an administrator sees them.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	for namespace, wants := range map[string][]string{
+		"kube-system": {"kubectl -n kube-system rollout status daemonset/sidecar-cni", "--set pilot.cni.enabled=true"},
+		"mesh":        {"kubectl -n mesh rollout status", "kubectl label namespace mesh pod-security.kubernetes.io/enforce=privileged"},
+	} {
+		out, err := helm(t, "install", "sidecar-cni", "chart", "--namespace="+namespace, "--dry-run=client", "--output=json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var release struct {
+			Info struct {
+				Notes string `json:"notes"`
+			} `json:"info"`
+		}
+		if err := json.Unmarshal([]byte(out), &release); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range wants {
+			if !strings.Contains(release.Info.Notes, want) {
+				t.Errorf("namespace %s: want %q\n%s", namespace, want, release.Info.Notes)
+			}
+		}
+	}
+}

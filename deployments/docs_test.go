@@ -1,0 +1,192 @@
+package deployments_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/sidecar-cni/sidecar-cni/installer/node"
+)
+
+// page reads one of the pages that are about the chart.
+func page(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("../docs", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// rows returns the cells of a table, which begins with a head.
+func rows(t *testing.T, text, head string) [][]string {
+	t.Helper()
+	_, table, ok := strings.Cut(text, "\n"+head)
+	if !ok {
+		t.Fatalf("there is no table that begins with %q", head)
+	}
+	table, _, _ = strings.Cut(table, "\n\n")
+	var all [][]string
+	for _, line := range strings.Split(table, "\n")[2:] {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		all = append(all, cells)
+	}
+	return all
+}
+
+var code = regexp.MustCompile("`([^`]+)`")
+
+// codes lists what is in backquotes.
+func codes(text string) []string {
+	var all []string
+	for _, match := range code.FindAllStringSubmatch(text, -1) {
+		all = append(all, match[1])
+	}
+	return all
+}
+
+// documented are the rights that docs/security.md says an account has.
+func documented(t *testing.T, account string) []string {
+	t.Helper()
+	var all []string
+	for _, cells := range rows(t, page(t, "security.md"), "| right of "+account+" |") {
+		all = append(all, codes(cells[0])...)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// TestSecurityPage holds its tables to the roles, with everything on.
+func TestSecurityPage(t *testing.T) {
+	t.Parallel()
+	objects := scenario{"", "mesh", everything}.objects(t)
+	have := map[string][]string{}
+	for _, o := range objects {
+		if o.GetKind() != "ClusterRole" && o.GetKind() != "Role" {
+			continue
+		}
+		for _, rule := range as[rbacv1.ClusterRole](t, o).Rules {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					right := strings.TrimSuffix(verb+" "+resource+"."+rule.APIGroups[0], ".")
+					have[o.GetName()] = append(have[o.GetName()], right)
+				}
+			}
+		}
+	}
+	for _, account := range []string{"sidecar-cni", "sidecar-cni-plugin", "sidecar-cni-uninstall"} {
+		slices.Sort(have[account])
+		if diff := cmp.Diff(have[account], documented(t, account)); diff != "" {
+			t.Errorf("%s (-the role +the page):\n%s", account, diff)
+		}
+	}
+	for _, cells := range rows(t, page(t, "security.md"), "| policy |") {
+		find(t, objects, "ValidatingAdmissionPolicy", strings.Trim(cells[0], "`"))
+		find(t, objects, "ValidatingAdmissionPolicyBinding", strings.Trim(cells[0], "`"))
+	}
+}
+
+// TestRightsByFeature renders each feature alone: it brings its own rights and no others.
+func TestRightsByFeature(t *testing.T) {
+	t.Parallel()
+	for _, cells := range rows(t, page(t, "security.md"), "| right of sidecar-cni |") {
+		feature := strings.Trim(cells[2], "`")
+		if feature == "always" {
+			continue
+		}
+		value := feature + "=true"
+		if key, mode, ok := strings.Cut(feature, ": "); ok {
+			value = key + "=" + mode
+		}
+		right := strings.Fields(codes(cells[0])[0])
+		for set, want := range map[string]bool{value: true, "logLevel=info": false} {
+			role := as[rbacv1.ClusterRole](t, find(t, scenario{"", "mesh", []string{set}}.objects(t), "ClusterRole", "sidecar-cni"))
+			have := slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+				return slices.Contains(r.Verbs, right[0]) && slices.Contains(r.Resources, right[1])
+			})
+			if have != want {
+				t.Errorf("%s: %v is %v, want %v", set, right, have, want)
+			}
+		}
+	}
+}
+
+// TestPlatformsPage holds its table to the installer's.
+func TestPlatformsPage(t *testing.T) {
+	t.Parallel()
+	text := page(t, "platforms.md")
+	var have, want []string
+	for _, cells := range rows(t, text, "| platform |") {
+		have = append(have, strings.Join(cells[:4], " "))
+	}
+	for _, p := range node.Platforms {
+		want = append(want, fmt.Sprintf("%s `%s` `%s` `%s`", p.Name, p.ConfDir, p.BinDir, p.RuntimeSocket))
+		if p.Name != "kubeadm" && !regexp.MustCompile(`(?m)^## .*\b`+p.Name+`\b`).MatchString(text) {
+			t.Errorf("no section is about %s", p.Name)
+		}
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("platforms.md (-want +have):\n%s", diff)
+	}
+}
+
+// TestIstioPage holds that what takes the place of istio-cni's values and metrics is there.
+func TestIstioPage(t *testing.T) {
+	t.Parallel()
+	text := page(t, "from-istio-cni.md")
+	known := map[string]bool{"platform": true}
+	for _, v := range values(t) {
+		known[v.path] = true
+	}
+	for _, cells := range rows(t, text, "| istio-cni | sidecar-cni | |") {
+		if cells[1] == "none" && cells[2] == "" {
+			t.Errorf("%s: none, and why?", cells[0])
+		}
+		for _, name := range codes(cells[1]) {
+			path, value, set := strings.Cut(name, "=")
+			if !known[path] {
+				t.Errorf("%s: the chart has no value %s", cells[0], path)
+			}
+			if _, err := render(t, "mesh", path+"="+value); set && err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	have := metrics(t)
+	_, text, _ = strings.Cut(text, "## Metrics and Events")
+	for _, cells := range rows(t, text, "| istio-cni | sidecar-cni |") {
+		for _, name := range codes(cells[1]) {
+			if _, ok := have[name]; !ok {
+				t.Errorf("there is no metric %s", name)
+			}
+		}
+	}
+}
+
+var link = regexp.MustCompile(`\]\(([^)#:]+)\)`)
+
+// TestLinks follows those of the pages about the chart.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"../docs/security.md", "../docs/platforms.md", "../docs/from-istio-cni.md", "chart/README.md"} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range link.FindAllStringSubmatch(string(data), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(file), match[1])); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,238 @@
+//go:build e2e
+
+package deployments_test
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// An archive is an OCI image layout in a tar file.
+type archive map[string][]byte
+
+func open(t *testing.T, file string) archive {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return unpack(t, f)
+}
+
+func unpack(t *testing.T, r io.Reader) archive {
+	t.Helper()
+	files, all := tar.NewReader(r), archive{}
+	for {
+		header, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all[header.Name], err = io.ReadAll(files); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A descriptor points to a part of an image.
+type descriptor struct {
+	Digest   string `json:"digest"`
+	Platform struct {
+		Architecture string `json:"architecture"`
+	} `json:"platform"`
+}
+
+// read reads a part.
+func (a archive) read(t *testing.T, d descriptor, into any) []byte {
+	t.Helper()
+	data, ok := a["blobs/"+strings.Replace(d.Digest, ":", "/", 1)]
+	if !ok {
+		t.Fatalf("there is no %s", d.Digest)
+	}
+	if into != nil {
+		if err := json.Unmarshal(data, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return data
+}
+
+// index returns the digest of the whole, and the images of it.
+func (a archive) index(t *testing.T) (string, []descriptor) {
+	t.Helper()
+	var top, index struct {
+		Manifests []descriptor `json:"manifests"`
+	}
+	if err := json.Unmarshal(a["index.json"], &top); err != nil || len(top.Manifests) != 1 {
+		t.Fatalf("index.json: %v %s", err, a["index.json"])
+	}
+	a.read(t, top.Manifests[0], &index)
+	return top.Manifests[0].Digest, index.Manifests
+}
+
+// makeImage builds the image in a copy of the tree, and returns its archive.
+func makeImage(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	if out, err := command("sh", "-c", `tar -C .. --exclude=./bin -cf - . | tar -C "$0" -xf -`, folder).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if out, err := command("make", "-C", folder, "image").CombinedOutput(); err != nil {
+		t.Fatalf("make image: %v\n%s", err, out)
+	}
+	return filepath.Join(folder, "bin/sidecar-cni.oci.tar")
+}
+
+// TestMakeImage builds the image in two folders, and looks into it.
+func TestMakeImage(t *testing.T) {
+	var digests []string
+	var image archive
+	for range 2 {
+		file := makeImage(t)
+		if info, err := os.Stat(file); err != nil || info.Size() > 40<<20 {
+			t.Errorf("want an image of less than 40 MiB: %v %v", info, err)
+		}
+		image = open(t, file)
+		digest, _ := image.index(t)
+		digests = append(digests, digest)
+	}
+	if digests[0] != digests[1] {
+		t.Errorf("two builds, two digests: %v", digests)
+	}
+	_, images := image.index(t)
+	var architectures []string
+	for _, d := range images {
+		architectures = append(architectures, d.Platform.Architecture)
+		contents(t, image, d)
+	}
+	if diff := cmp.Diff([]string{"amd64", "arm64"}, architectures); diff != "" {
+		t.Errorf("architectures (-want +have):\n%s", diff)
+	}
+}
+
+// contents looks at the image of an architecture.
+func contents(t *testing.T, image archive, d descriptor) {
+	t.Helper()
+	var manifest struct {
+		Config descriptor   `json:"config"`
+		Layers []descriptor `json:"layers"`
+	}
+	image.read(t, d, &manifest)
+	var config struct {
+		Config struct {
+			User       string
+			Entrypoint []string
+			Labels     map[string]string
+		} `json:"config"`
+	}
+	image.read(t, manifest.Config, &config)
+	for _, label := range []string{"title", "description", "licenses", "source", "version", "revision"} {
+		if config.Config.Labels["org.opencontainers.image."+label] == "" {
+			t.Errorf("want the label org.opencontainers.image.%s: %v", label, config.Config.Labels)
+		}
+	}
+	var have []string
+	for _, l := range manifest.Layers {
+		plain, err := gzip.NewReader(strings.NewReader(string(image.read(t, l, nil))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files := tar.NewReader(plain)
+		for {
+			header, err := files.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			have = append(have, fmt.Sprintf("%s %04o %d", header.Name, header.Mode&0o7777, header.Uid))
+		}
+	}
+	if diff := cmp.Diff([]string{"sidecar-cni 0555 0", "sidecar-cni-installer 0555 0"}, have); diff != "" {
+		t.Errorf("files (-want +have):\n%s", diff)
+	}
+}
+
+// TestEveryRightIsNeeded has the agent try out its backend with the rights that the chart gives it, and with each of them but
+// one.
+func TestEveryRightIsNeeded(t *testing.T) {
+	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
+		t.Fatal("this needs root on Linux")
+	}
+	for backend, wanted := range map[string][]string{
+		"nftables":        {"NET_ADMIN"},
+		"iptables-nft":    {"NET_ADMIN", "SYS_CHROOT"},
+		"iptables-legacy": {"NET_ADMIN", "SYS_CHROOT", "NET_RAW"},
+	} {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			d := scenario{"", "mesh", []string{"repair.mode=off", "backend=" + backend}}.daemonSet(t)
+			var rights []string
+			for _, r := range agent(t, d).SecurityContext.Capabilities.Add {
+				rights = append(rights, string(r))
+			}
+			if diff := cmp.Diff(wanted, rights); diff != "" {
+				t.Errorf("rights (-want +have):\n%s", diff)
+			}
+			if err := probe(t, backend, rights); err != nil {
+				t.Errorf("with all of its rights: %v", err)
+			}
+			for i, right := range rights {
+				if probe(t, backend, slices.Delete(slices.Clone(rights), i, i+1)) == nil {
+					t.Errorf("%s is of no use", right)
+				}
+			}
+		})
+	}
+}
+
+// probe runs a pass that changes nothing, in a network namespace of its own and with few rights.
+func probe(t *testing.T, backend string, rights []string) error {
+	t.Helper()
+	path, err := installer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	write("10-pods.conflist", `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"}]}`)
+	bounds := "-all"
+	for _, right := range rights {
+		bounds += ",+" + strings.ToLower(right)
+	}
+	args := []string{"--net", "--mount", "setpriv", "--no-new-privs", "--bounding-set=" + bounds, "--inh-caps=-all",
+		path, "run", "--dry-run", "--conf-dir=" + dir, "--bin-dir=" + t.TempDir(), "--run-dir=" + t.TempDir(), "--cache-dir=" + t.TempDir(),
+		"--backend=" + backend, "--api-server=https://kube.example", "--plugin-binary=" + path,
+		"--ca-file=" + write("ca.crt", "none"), "--token-file=" + write("token", "none")}
+	if strings.HasPrefix(backend, "iptables") {
+		args = append(args, "--host-root=/")
+	}
+	out, err := exec.Command("unshare", args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
