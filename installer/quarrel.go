@@ -10,8 +10,9 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 )
 
-// quarrel is what goes on with another writer of the conf directory.
+// quarrel is what goes on with another writer of a file.
 type quarrel struct {
+	file  string
 	times int
 	last  time.Time
 	pause time.Duration
@@ -21,16 +22,21 @@ type quarrel struct {
 const (
 	shortPause = time.Second
 	longPause  = 30 * time.Second
+	// calm is how long our work must have stood for the next time to be mended at once.
+	calm = 10 * time.Second
 	// peace is how long nothing must have been undone for the next time to be the first.
 	peace = 5 * time.Minute
 	// From this time on in a row it is told to people.
 	tooOften = 3
 )
 
-// undone notes that our work is gone, and returns how long to wait before it is done again: nothing the first time.
-func (q *quarrel) undone(now time.Time) time.Duration {
-	if now.Sub(q.last) > peace {
-		*q = quarrel{}
+// undone notes that our work on a file is gone, and returns how long to wait before it is done again: nothing the first time.
+func (q *quarrel) undone(file string, now time.Time) time.Duration {
+	if file != q.file || now.Sub(q.last) > peace {
+		*q = quarrel{file: file}
+	}
+	if now.Sub(q.last) > calm {
+		q.pause = 0
 	}
 	pause := q.pause
 	q.times++

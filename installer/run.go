@@ -268,11 +268,11 @@ func (d *daemon) dispute(ctx context.Context) time.Duration {
 		return 0
 	}
 	found := d.onDisk()
-	if !undone[found.reason] {
+	if !undone[found.reason] || found.file != d.last.file { // another file than the last is nobody's undoing
 		return 0
 	}
 	d.metrics.conflicts.WithLabelValues(found.file).Inc()
-	pause := d.quarrel.undone(time.Now())
+	pause := d.quarrel.undone(found.file, time.Now())
 	d.log.Warn("lost place in chain", zap.String("path", filepath.Join(d.conf.Path, found.file)), zap.String("reason", string(found.reason)),
 		zap.Duration("pause", pause))
 	if d.quarrel.lasting() {

@@ -99,6 +99,7 @@ func TestUninstallAfterEachWay(t *testing.T) {
 	}{
 		{"inline", "10-bridge.conflist", bridge, "", []string{"bridge", "sidecar-cni"}},
 		{"owned", "10-bridge.conflist", bridge, "00-sidecar-cni.conflist", []string{"bridge", "sidecar-cni"}},
+		{"dropin", "10-bridge.conflist", bridge, "99-sidecar-cni.conf", []string{"bridge", "sidecar-cni"}},
 		{"inline", "05-cilium.conf", single, "05-cilium.conflist", []string{"cilium-cni", "sidecar-cni"}},
 		{"owned", "05-cilium.conf", single, "00-sidecar-cni.conflist", []string{"cilium-cni", "sidecar-cni"}},
 		{"auto", "00-multus.conf", multus, "NetworkAttachmentDefinition", []string{"multus"}},
@@ -107,6 +108,9 @@ func TestUninstallAfterEachWay(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, map[string]string{row.file: row.data})
 			r.must(os.Mkdir(r.path("multus"), 0o755))
+			object := r.api.Node("node-1")
+			object.Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.1.0"
+			r.api.PutNode(object)
 			before, beside := r.tree("conf"), r.tree("multus")
 			d := r.start("--way", row.way)
 			d.says(200, row.words)

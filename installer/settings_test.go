@@ -144,7 +144,7 @@ func TestQuarrel(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	for i, want := range []int{0, 1, 2, 4, 8, 16, 30, 30} {
 		pause := time.Duration(want) * time.Second
-		if got := q.undone(now); got != pause {
+		if got := q.undone("a", now); got != pause {
 			t.Errorf("time %d: pause %v, want %v", i, got, pause)
 		}
 		if q.lasting() != (i >= 2) {
@@ -152,7 +152,16 @@ func TestQuarrel(t *testing.T) {
 		}
 		now = now.Add(pause)
 	}
-	if got := q.undone(now.Add(6 * time.Minute)); got != 0 || q.lasting() {
+	if got := q.undone("a", now.Add(11*time.Second)); got != 0 || !q.lasting() {
+		t.Errorf("after our work stood for a while: pause %v, lasting %t", got, q.lasting())
+	}
+	if got := q.undone("b", now.Add(12*time.Second)); got != 0 || q.lasting() {
+		t.Errorf("another file: pause %v, lasting %t", got, q.lasting())
+	}
+	if got := q.undone("b", now.Add(13*time.Second)); got != time.Second {
+		t.Errorf("that again: pause %v", got)
+	}
+	if got := q.undone("b", now.Add(6*time.Minute)); got != 0 || q.lasting() {
 		t.Errorf("after a time of peace: pause %v, lasting %t", got, q.lasting())
 	}
 }

@@ -80,6 +80,13 @@ func TestDays(t *testing.T) {
 			y.install(wish(Inline)).state(wish(Inline), Effective).file("10-x.conflist", flannel)
 			y.uninstall().file("05-y.conflist", newer)
 		},
+		"an earlier network comes and goes": func(y *day) {
+			y.write("10-x.conflist", flannel).install(wish(DropIn))
+			y.write("05-y.conflist", strings.Replace(flannel, "cbr0", "cbr1", 1)).state(wish(DropIn), Absent).install(wish(DropIn))
+			y.has("05-y.conflist", "10-x.conflist", "cbr0", "cbr0/"+DropInName, "cbr1", "cbr1/"+DropInName)
+			y.remove("05-y.conflist").state(wish(DropIn), Effective) // at once: nobody has to do anything
+			y.install(wish(DropIn)).has("10-x.conflist", "cbr0", "cbr0/"+DropInName).uninstall().has("10-x.conflist")
+		},
 		"the network is renamed": func(y *day) {
 			y.write("10-x.conflist", flannel).install(wish(DropIn)).has("10-x.conflist", "cbr0", "cbr0/"+DropInName)
 			y.write("10-x.conflist", strings.Replace(flannel, "cbr0", "cbr1", 1)).state(wish(DropIn), Absent)

@@ -110,14 +110,31 @@ func (t tree) dropIn(now tree, n *network, c claim) error {
 	} else if !now.inside(n.name) {
 		t[n.name] = File{Name: n.name, Mode: fs.ModeDir | 0o755}
 	}
-	name := n.name + "/" + DropInName
-	if f := now[name]; f.Err == nil && same(f.Data, c.entry) {
-		t[name] = f
-		return nil
-	}
 	data, err := pretty(c.entry)
-	t[name] = File{Name: name, Data: data, Mode: n.file.Mode}
-	return err
+	if err != nil {
+		return err
+	}
+	t.put(now, File{Name: n.dropIn(), Data: data, Mode: n.file.Mode})
+	// A drop-in of a network that another file has taken the place of stays: when that file goes, the runtime loads the network
+	// at once, before any pass.
+	for _, conf := range t.confs() {
+		other, err := t[conf].parse()
+		if name := other.dropIn(); err == nil && other.name != n.name && now.has(name) {
+			if d, ok := now[other.name]; ok {
+				t[other.name] = d
+			}
+			t.put(now, File{Name: name, Data: data, Mode: now[name].Mode})
+		}
+	}
+	return nil
+}
+
+// put sets a file of ours, or leaves it as it is if it says the same.
+func (t tree) put(now tree, f File) {
+	if there := now[f.Name]; there.Err == nil && same(there.Data, f.Data) {
+		f = there
+	}
+	t[f.Name] = f
 }
 
 // wrap makes a list of a single plugin and moves the original out of the runtime's sight.

@@ -176,3 +176,11 @@ func (n *network) mesh() error {
 	}
 	return nil
 }
+
+// dropIn is the name of our drop-in of the network.
+func (n *network) dropIn() string {
+	if n == nil {
+		return ""
+	}
+	return n.name + "/" + DropInName
+}
