@@ -1,0 +1,59 @@
+// Actor is every program that the pods of the end-to-end tests run, one for each role:
+//
+//	actor app                        answers TCP and UDP on port 8080: who it is, and who called
+//	actor call NETWORK ADDRESS ...   calls an app and prints the answer
+//	actor ask SERVER NAME            asks a server of names; "-" is the first of /etc/resolv.conf
+//	actor dns                        a server of names, which answers who asked
+//	actor proxy sidecar              a transparent proxy, which prints whom each caller meant
+//	actor istio-iptables ...         what istio-validation does: fails with 126 where rules are missing
+//
+// Everything is printed as lines of JSON.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+func main() {
+	err := run(os.Stdout, os.Args[1:])
+	if err == nil {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "actor:", err)
+	if errors.Is(err, errNoRules) {
+		os.Exit(126)
+	}
+	os.Exit(1)
+}
+
+func run(out io.Writer, args []string) error {
+	if len(args) == 0 {
+		return errors.New("want a role")
+	}
+	lines := json.NewEncoder(out)
+	switch role := args[0]; role {
+	case "app":
+		return serveApp(lines)
+	case "call":
+		return call(lines, args[1:])
+	case "ask":
+		return ask(lines, args[1:])
+	case "dns":
+		return serveNames(lines)
+	case "proxy":
+		return serveProxy(lines)
+	case "istio-iptables":
+		return validate()
+	default:
+		return fmt.Errorf("unknown role %q", role)
+	}
+}
+
+// Ready is the line that says that a role which serves does.
+type Ready struct {
+	Ready string
+}
