@@ -11,6 +11,7 @@ package agent
 
 import (
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -153,7 +154,12 @@ func answer(w http.ResponseWriter, status int, body any) {
 
 // Hang never answers.
 func Hang(http.Handler) http.Handler {
-	return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		// Only behind the end of the body does the server notice that its client hangs up.
+		if _, err := io.Copy(io.Discard, r.Body); err == nil {
+			<-r.Context().Done()
+		}
+	})
 }
 
 // Unsynced cannot tell: its cache is empty and its API server away.

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -29,7 +30,12 @@ func SayText(status, retryAfter int, text string) Fault {
 
 // Hang never answers.
 func Hang(http.Handler) http.Handler {
-	return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		// Only behind the end of the body does the server notice that its client hangs up.
+		if _, err := io.Copy(io.Discard, r.Body); err == nil {
+			<-r.Context().Done()
+		}
+	})
 }
 
 // Slow answers right, but late.
