@@ -181,15 +181,15 @@ func TestTheAgentsNamespaceIsNeverEntered(t *testing.T) {
 	n.put(meshed("web-0", nil))
 	r := recordOf(t, "web-0", nftBackend, n.host)
 	var st unix.Stat_t
-	if err := unix.Stat("/proc/self/ns/net", &st); err != nil {
+	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
 		t.Fatal(err)
 	}
 	r.Netns = record.Netns{Path: filepath.Join(t.TempDir(), "cni-1"), Device: st.Dev, Inode: st.Ino}
-	if err := os.Symlink("/proc/self/ns/net", r.Netns.Path); err != nil {
+	if err := os.Symlink("/proc/thread-self/ns/net", r.Netns.Path); err != nil {
 		t.Fatal(err)
 	}
 	n.write(r)
-	n.process(50, 1, "/proc/self/ns/net", cgroupOf("web-0"))
+	n.process(50, 1, "/proc/thread-self/ns/net", cgroupOf("web-0"))
 	n.want(n.pass(), repair.Unreachable, "", "or the agent's", "no process")
 }
 
