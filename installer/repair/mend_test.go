@@ -263,7 +263,7 @@ func TestEveryThreadComesHome(t *testing.T) {
 			}
 		}
 	}
-	own, err := os.Readlink("/proc/self/ns/net")
+	own, err := os.Readlink("/proc/thread-self/ns/net")
 	if err != nil {
 		t.Fatal(err)
 	}
