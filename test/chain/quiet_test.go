@@ -31,7 +31,10 @@ func (n *node) traced(c call, kinds string) []string {
 	var lines []string
 	for line := range strings.Lines(string(data)) {
 		_, line, _ = strings.Cut(strings.TrimSpace(line), " ")
-		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "<... ") { // the end of a call that is above
+		line = strings.TrimSpace(line)
+		above := strings.HasPrefix(line, "<... ")  // the end of a call that is above
+		ended := strings.HasPrefix(line, "???( <") // a thread that ended before strace had seen it, and called nothing
+		if !above && !ended {
 			lines = append(lines, line)
 		}
 	}
