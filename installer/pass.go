@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -23,6 +24,7 @@ type installer struct {
 	object func(context.Context) (*corev1.Node, error) // the Node object, from the API server
 	join   func() (*node.Membership, error)            // nil for a pass alone
 	member *node.Membership                            // since the entry was first in its place
+	leads  atomic.Bool                                 // whether there is a membership
 	access access
 	probed probed
 	owed   bool   // the runtime may not have been told yet of what is on the disk
@@ -96,6 +98,7 @@ func (i *installer) lead() error {
 		return err
 	}
 	i.member = member
+	i.leads.Store(true)
 	return i.run.Announce(node.Installation{
 		ID: i.installation(), ConfDir: i.conf.Path, BinDir: filepath.Dir(i.binary), Multus: i.multus.Path, Socket: i.socket,
 	})

@@ -54,9 +54,10 @@ type daemon struct {
 
 	quarrel quarrel
 	last    state
-	passed  time.Time     // when the last pass ended
-	told    time.Time     // when the Node object was told the state; zero if it is still to be
-	look    chan struct{} // asks for a look at the pods
+	passed  time.Time          // when the last pass ended
+	told    time.Time          // when the Node object was told the state; zero if it is still to be
+	look    chan struct{}      // asks for a look at the pods
+	asked   chan chan struct{} // asks for a pass, and is told
 }
 
 // daemon does it all until ctx ends, and leaves the node as it is.
@@ -95,7 +96,7 @@ func (d *daemon) answer(ctx context.Context) error {
 	learning, cancel := context.WithTimeout(ctx, askBound)
 	_ = d.pods.WaitForSync(learning) // without them each question is passed on to the API server
 	cancel()
-	for ctx.Err() == nil {
+	for d.awaitTurn(ctx) {
 		socket, err := agent.Listen(d.socketPath())
 		if err != nil {
 			return err
@@ -113,8 +114,34 @@ func (d *daemon) answer(ctx context.Context) error {
 	return nil
 }
 
-// guardSocket ends the serving of a socket that nobody reaches any more, so that another is made, unless it is another agent's
-// turn: that one may have ended in the middle of an update and left its own socket, or none.
+// awaitTurn waits until the socket is ours to take, and reports false when ctx ends before.
+func (d *daemon) awaitTurn(ctx context.Context) bool {
+	ticker := time.NewTicker(loadPause)
+	defer ticker.Stop()
+	for ctx.Err() == nil && !d.serves() {
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// serves reports whether the socket is this agent's to take: it is in charge, or nobody else answers.
+func (d *daemon) serves() bool {
+	if d.leads.Load() && d.status.now.Load().reason != superseded {
+		return true
+	}
+	conn, err := net.DialTimeout("unix", d.socketPath(), askBound) //nolint:noctx // the socket is on this node
+	if err != nil {
+		return true
+	}
+	_ = conn.Close()
+	return false
+}
+
+// guardSocket ends the serving of a socket that nobody reaches any more, if it is this agent's to take again: a newer one may
+// have ended in the middle of an update and left its own socket, or none.
 func (d *daemon) guardSocket(ctx context.Context, socket *agent.Socket, end func()) {
 	ticker := time.NewTicker(loadPause)
 	defer ticker.Stop()
@@ -123,12 +150,30 @@ func (d *daemon) guardSocket(ctx context.Context, socket *agent.Socket, end func
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if socket.Lost() && d.status.now.Load().reason != superseded {
+			if !socket.Lost() {
+				continue
+			}
+			d.passNow(ctx) // who is in charge may have changed
+			if ctx.Err() == nil && d.serves() {
 				d.log.Warn("lost socket", zap.String("path", d.socketPath()))
 				end()
 				return
 			}
 		}
+	}
+}
+
+// passNow has a pass made, and waits for it.
+func (d *daemon) passNow(ctx context.Context) {
+	made := make(chan struct{})
+	select {
+	case <-ctx.Done():
+		return
+	case d.asked <- made:
+	}
+	select {
+	case <-ctx.Done():
+	case <-made:
 	}
 }
 
@@ -142,7 +187,7 @@ func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, erro
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{client: client, object: nodestatus.New(client, s.nodeName), registry: prometheus.NewRegistry(), look: make(chan struct{}, 1)}
+	d := &daemon{client: client, object: nodestatus.New(client, s.nodeName), registry: prometheus.NewRegistry(), look: make(chan struct{}, 1), asked: make(chan chan struct{})}
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	asking, cancel := context.WithTimeout(ctx, askBound)
 	object, err := d.object.Info(asking)
@@ -204,13 +249,15 @@ func (d *daemon) keep(ctx context.Context) error {
 	due := time.NewTimer(0)
 	defer due.Stop()
 	for {
-		forced := true
+		forced, made := true, func() {}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changes:
 			forced = false
 		case <-due.C:
+		case asked := <-d.asked:
+			made = func() { close(asked) }
 		case <-again:
 			d.lookSoon()
 		case <-d.pods.Regained():
@@ -221,6 +268,7 @@ func (d *daemon) keep(ctx context.Context) error {
 		if forced || d.concerned() {
 			due.Reset(d.turn(ctx))
 		}
+		made()
 	}
 }
 

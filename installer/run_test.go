@@ -464,6 +464,9 @@ func TestANewerAgentThatCannotWorkIsNotInCharge(t *testing.T) {
 	r.write("10-bridge.conflist", bridge)
 	until(t, "the older agent has put us back", func() bool { return slices.Equal(r.chain(), []string{"bridge", "sidecar-cni"}) })
 	older.says(200, "runs our entry")
+	if lost := append(older.logged("lost socket"), newer.logged("lost socket")...); lost != nil {
+		t.Errorf("the agents contend for the socket: %v", lost)
+	}
 }
 
 // Uninstalling by hand, with no flag but where the agent keeps its files, finds what the agent has done and binds it.

@@ -4,17 +4,26 @@ package e2e_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/sidecar-cni/sidecar-cni/test/cluster"
+)
+
+const (
+	// mostUnready bounds the pods of a stream that are not ready yet. Without it, a machine that starts
+	// fewer pods than are created collects them until its runtime fails.
+	mostUnready = 20
+	// mostReady bounds those that are, on each node: a kubelet takes 110 pods. The oldest are deleted.
+	mostReady = 40
 )
 
 // A stream is pods that are created one after the other, whatever else goes on.
@@ -23,7 +32,10 @@ type stream struct {
 	space string
 	stop  context.CancelFunc
 	done  chan error
+	began time.Time
 	made  int
+	ready map[string]bool // by name: those that have been ready
+	alive []string        // of these, the ones that were not deleted, the oldest first
 }
 
 // stream creates pods in a namespace of its own until it is ended. The nodes take turns.
@@ -31,7 +43,7 @@ func (r *rig) stream(t *testing.T, space string, every time.Duration, pod func(s
 	t.Helper()
 	r.namespace(t, space, "restricted")
 	ctx, stop := context.WithCancel(t.Context())
-	s := &stream{rig: r, space: space, stop: stop, done: make(chan error, 1)}
+	s := &stream{rig: r, space: space, stop: stop, done: make(chan error, 1), began: time.Now(), ready: map[string]bool{}}
 	go func() { s.done <- s.run(ctx, every, pod) }()
 	t.Cleanup(stop)
 	return s
@@ -40,41 +52,94 @@ func (r *rig) stream(t *testing.T, space string, every time.Duration, pod func(s
 func (s *stream) run(ctx context.Context, every time.Duration, pod func(space, name string) *corev1.Pod) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	events, err := s.watch(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { events.Stop() }()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case event, open := <-events.ResultChan():
+			if !open {
+				if events, err = s.watch(ctx); err != nil && ctx.Err() == nil {
+					return err
+				}
+				continue
+			}
+			if p, ok := event.Object.(*corev1.Pod); ok && cluster.Ready(p) == nil && !s.ready[p.Name] {
+				s.ready[p.Name], s.alive = true, append(s.alive, p.Name)
+				if err := validatedAtOnce(p); err != nil {
+					return err
+				}
+			}
 		case <-tick.C:
+			if s.made-len(s.ready) >= mostUnready {
+				continue
+			}
+			if err := s.retire(ctx); err != nil && ctx.Err() == nil {
+				return err
+			}
+			if err := s.create(ctx, pod(s.space, fmt.Sprintf("pod-%d", s.made))); err != nil {
+				return err
+			}
 		}
-		p := on(s.rig.Node(s.made%s.rig.nodes).Name, pod(s.space, fmt.Sprintf("pod-%d", s.made)))
-		err := retry.OnError(retry.DefaultBackoff, func(error) bool { return ctx.Err() == nil }, func() error {
-			_, err := s.rig.Client().CoreV1().Pods(s.space).Create(ctx, p, metav1.CreateOptions{})
-			return err
-		})
-		if err != nil && ctx.Err() == nil {
-			return err
-		}
-		s.made++
 	}
 }
 
-// end stops it and waits until each pod is ready. It returns them.
+// watch follows the stream's pods. It begins with those that there are, so that one that ended can be followed by another.
+func (s *stream) watch(ctx context.Context) (watch.Interface, error) {
+	events, err := s.rig.Client().CoreV1().Pods(s.space).Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return watch.NewEmptyWatch(), err
+	}
+	return events, nil
+}
+
+func (s *stream) create(ctx context.Context, pod *corev1.Pod) error {
+	pod = on(s.rig.Node(s.made%s.rig.nodes).Name, pod)
+	err := retry.OnError(retry.DefaultBackoff, func(error) bool { return ctx.Err() == nil }, func() error {
+		_, err := s.rig.Client().CoreV1().Pods(s.space).Create(ctx, pod, metav1.CreateOptions{})
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		return err
+	}
+	s.made++
+	return nil
+}
+
+// retire deletes the oldest pod if there are too many.
+func (s *stream) retire(ctx context.Context) error {
+	if len(s.alive) < mostReady*s.rig.nodes {
+		return nil
+	}
+	oldest := s.alive[0]
+	s.alive = s.alive[1:]
+	return s.rig.Client().CoreV1().Pods(s.space).Delete(ctx, oldest, metav1.DeleteOptions{})
+}
+
+// end stops it and waits until each pod that was not deleted is ready. It returns them.
 func (s *stream) end(t *testing.T) []corev1.Pod {
 	t.Helper()
 	s.stop()
 	if err := <-s.done; err != nil {
 		t.Fatal(err)
 	}
+	took := time.Since(s.began)
+	t.Logf("%d pods were created in %s and %d became ready, %.1f a second; at most %d were not ready yet at any time",
+		s.made, took.Round(time.Second), len(s.ready), float64(len(s.ready))/took.Seconds(), mostUnready)
 	var all []corev1.Pod
 	s.rig.Await(t, "the pods of "+s.space, func(ctx context.Context) error {
 		list, err := s.rig.Client().CoreV1().Pods(s.space).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
-		all = list.Items
+		all = slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
 		waits := 0
 		for i := range all {
-			if err = errors.Join(cluster.Ready(&all[i])); err != nil {
+			if cluster.Ready(&all[i]) != nil {
 				waits++
 			}
 		}
@@ -83,7 +148,6 @@ func (s *stream) end(t *testing.T) []corev1.Pod {
 		}
 		return nil
 	})
-	t.Logf("%d pods started meanwhile", len(all))
 	if len(all) == 0 {
 		t.Error("none was created")
 	}
@@ -108,13 +172,21 @@ func (r *rig) expectNoFailedSandbox(t *testing.T, space string) {
 func (r *rig) expectAllRedirected(t *testing.T, all []corev1.Pod) {
 	t.Helper()
 	for i := range all {
-		for _, s := range all[i].Status.InitContainerStatuses {
-			if s.RestartCount > 0 {
-				t.Errorf("%s of %s was started again %d times", s.Name, all[i].Name, s.RestartCount)
-			}
+		if err := validatedAtOnce(&all[i]); err != nil {
+			t.Error(err)
 		}
 		r.expectRedirected(t, &all[i])
 	}
+}
+
+// validatedAtOnce reports an init container, which istio-validation is, that failed and was started again.
+func validatedAtOnce(pod *corev1.Pod) error {
+	for _, s := range pod.Status.InitContainerStatuses {
+		if s.RestartCount > 0 {
+			return fmt.Errorf("%s of %s was started again %d times", s.Name, pod.Name, s.RestartCount)
+		}
+	}
+	return nil
 }
 
 // small is a meshed pod without what takes long to start.
