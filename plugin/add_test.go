@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -13,8 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
+	"github.com/sidecar-cni/sidecar-cni/plugin/podsource"
 	"github.com/sidecar-cni/sidecar-cni/plugin/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
 	"github.com/sidecar-cni/sidecar-cni/test/agent"
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
@@ -106,7 +109,6 @@ func TestAPodThatIsNotOursPasses(t *testing.T) {
 		"not injected":        {conf: told(map[string]string{"kubernetes.io/config.seen": "x"}), reason: redirect.NotInjected},
 		"static pod":          {conf: with("kubernetes.io/config.source", "file"), reason: redirect.StaticPod},
 		"interception none":   {conf: with("sidecar.istio.io/interceptionMode", "NONE"), reason: redirect.InterceptionNone},
-		"injection disabled":  {conf: with("sidecar.istio.io/inject", "false"), reason: redirect.InjectionDisabled},
 		"excluded namespace":  {args: ofPod("kube-system", "web-0"), reason: redirect.ExcludedNamespace},
 		"own agent":           {args: ofPod("kube-system", "sidecar-cni-x7k2p"), conf: map[string]any{"excludeNamespaces": []string{}}, reason: redirect.OwnAgent},
 	}
@@ -144,8 +146,11 @@ func TestAPodThatTurnsOutNotToBeOursPasses(t *testing.T) {
 	itself.Spec.InitContainers = []corev1.Container{{Name: "istio-init"}}
 	plain := meshed(map[string]string{"traffic.sidecar.istio.io/includeInboundPorts": "rubbish"})
 	delete(plain.Annotations, statusKey)
+	disabled := meshed(map[string]string{"sidecar.istio.io/inject": "false"})
+	mirror := meshed(map[string]string{"kubernetes.io/config.mirror": uid})
 	for reason, pod := range map[redirect.Skip]*corev1.Pod{
 		redirect.NotASidecar: gateway, redirect.HasIstioInit: itself, redirect.NotInjected: plain,
+		redirect.InjectionDisabled: disabled, redirect.StaticPod: mirror,
 	} {
 		t.Run(string(reason), func(t *testing.T) {
 			t.Parallel()
@@ -192,7 +197,7 @@ func TestAnnotationsThatAreNotToldAreAskedFor(t *testing.T) {
 	}
 }
 
-// Who looks at a record or an event knows the pod by the API server's uid.
+// Whoever looks at an event knows the pod by the API server's uid.
 func TestAMirrorPodIsKnownByItsOwnUID(t *testing.T) {
 	t.Parallel()
 	ns, n := netns.New(t), newNode(t)
@@ -200,8 +205,155 @@ func TestAMirrorPodIsKnownByItsOwnUID(t *testing.T) {
 	pod.UID = "another"
 	n.agent.Put(pod)
 	n.call(request{command: "ADD", netns: ns.Path()}).want(t, 0)
-	if recorded, reported := n.recorded("0a1b").Pod.UID, (<-n.agent.Outcomes()).UID; recorded != "another" || reported != "another" {
-		t.Errorf("recorded %q, reported %q", recorded, reported)
+	if reported := <-n.agent.Outcomes(); reported.UID != "another" || reported.Reason != string(redirect.StaticPod) {
+		t.Errorf("reported %+v", reported)
+	}
+}
+
+// The author of a pod writes its labels and annotations. What he cannot write is what the kubelet tells the runtime.
+func TestWhatAPodsAuthorCanWrite(t *testing.T) {
+	t.Parallel()
+	const inject, source = "sidecar.istio.io/inject", "kubernetes.io/config.source"
+	for name, row := range map[string]struct {
+		labels, annotations map[string]string
+		runtime             map[string]string // beside the pod's annotations
+		want                string
+	}{
+		"inject by label, not by annotation":   {map[string]string{inject: "true"}, map[string]string{inject: "false"}, nil, "redirected"},
+		"injected, and the annotation says no": {nil, map[string]string{inject: "no"}, nil, "redirected"},
+		"not by label":                         {map[string]string{inject: "false"}, map[string]string{inject: "true"}, nil, "skipped"},
+		"static, by its own word":              {nil, map[string]string{source: "file"}, map[string]string{source: "api"}, "redirected"},
+		"static, by the kubelet's":             {nil, map[string]string{source: "api"}, map[string]string{source: "file"}, "skipped"},
+		"a mirror, and the kubelet has it from the API server": {
+			nil, map[string]string{"kubernetes.io/config.mirror": "x"}, map[string]string{source: "api"}, "redirected",
+		},
+	} {
+		for _, telling := range []bool{true, false} {
+			if row.runtime != nil && !telling {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, runtime tells %t", name, telling), func(t *testing.T) {
+				t.Parallel()
+				ns, n := netns.New(t), newNode(t)
+				pod := meshed(row.annotations)
+				pod.Labels = row.labels
+				n.agent.Put(pod)
+				conf := map[string]any{}
+				if telling {
+					annotations := maps.Clone(pod.Annotations)
+					maps.Copy(annotations, row.runtime)
+					conf = told(annotations)
+				}
+				r := n.call(request{command: "ADD", netns: ns.Path(), conf: conf})
+				r.want(t, 0)
+				if got := r.last(t)["outcome"]; got != row.want {
+					t.Errorf("%s, want %s", got, row.want)
+				}
+			})
+		}
+	}
+}
+
+// What the runtime alone tells is enough to skip a pod only if no object of the API could say otherwise.
+func FuzzASkipUnaskedIsASkip(f *testing.F) {
+	f.Add("sidecar.istio.io/inject", "false", "sidecar.istio.io/status", "{}", "true")
+	f.Add("kubernetes.io/config.source", "file", "kubernetes.io/config.mirror", "x", "false")
+	f.Add("sidecar.istio.io/interceptionMode", "NONE", "sidecar.istio.io/interceptionMode", "TPROXY", "")
+	f.Add("a", "b", "sidecar.istio.io/status", "{}", "true")
+	f.Fuzz(func(t *testing.T, key, value, otherKey, otherValue, label string) {
+		for _, status := range []bool{true, false} {
+			c := &call{pod: podsource.Ref{Namespace: "shop", Name: "web-0", UID: uid}, Conf: netconf.Parse([]byte(`{}`))}
+			c.Annotations = map[string]string{key: value}
+			if status {
+				c.Annotations[statusKey] = "{}"
+			}
+			object := meshed(map[string]string{otherKey: otherValue})
+			object.Labels = map[string]string{"sidecar.istio.io/inject": label}
+			data, err := json.Marshal(object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole, err := kubepod.Parse(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			skip := c.decideUnasked()
+			d, err := redirect.Decide(c.complete(whole.Facts()), c.Redirect)
+			if skip != "" && (d.Skip == "" || err != nil) {
+				t.Errorf("skipped unasked (%s); as a whole: %+v, %v", skip, d, err)
+			}
+		}
+	})
+}
+
+func TestPodsWithAKernelOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	handlers := func(action string) map[string]any {
+		return map[string]any{"runtimeHandlers": map[string]string{"kata*": action}}
+	}
+	for name, row := range map[string]struct {
+		conf    map[string]any
+		handler string // that the agent tells
+		code    uint
+		outcome string
+	}{
+		"by default":                        {nil, "kata-qemu", 106, "failed"},
+		"refuse":                            {handlers("refuse"), "kata-qemu", 106, "failed"},
+		"skip":                              {handlers("skip"), "kata-qemu", 0, "skipped"},
+		"allow":                             {handlers("allow"), "kata-qemu", 0, "redirected"},
+		"another handler":                   {handlers("refuse"), "runc", 0, "redirected"},
+		"a handler that only the API knows": {nil, "", 106, "failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns, n, api := netns.New(t), newNode(t), apiserver.Start(t)
+			pod := meshed(nil)
+			pod.Spec.RuntimeClassName = new("vm")
+			n.agent.Put(pod)
+			n.agent.PutHandler("vm", row.handler)
+			api.PutHandler("vm", "kata-remote")
+			conf := map[string]any{"kubeconfig": api.Kubeconfig()}
+			maps.Copy(conf, row.conf)
+			r := n.call(request{command: "ADD", netns: ns.Path(), conf: conf})
+			reported := <-n.agent.Outcomes()
+			if reported.Outcome != row.outcome {
+				t.Errorf("reported %+v, want %s", reported, row.outcome)
+			}
+			r.want(t, row.code, "leave istio-init in such pods")
+			if told := len(reported.Notices) == 1; told != (row.outcome == "skipped") {
+				t.Errorf("notices %q", reported.Notices)
+			}
+			if row.outcome == "redirected" {
+				n.wantRedirected(ns, netconf.NFTables)
+				return
+			}
+			wantUntouched(t, ns)
+			if left := files(n.state); len(left) > 0 {
+				t.Errorf("recorded: %q", left)
+			}
+		})
+	}
+}
+
+// Without the handler nobody knows whether the pod would be redirected.
+func TestAnUnknownHandlerIsNoYes(t *testing.T) {
+	t.Parallel()
+	ns, n, api := netns.New(t), newNode(t), apiserver.Start(t)
+	pod := meshed(nil)
+	pod.Spec.RuntimeClassName = new("vm")
+	n.agent.Put(pod)
+	conf := map[string]any{"kubeconfig": api.Kubeconfig(), "deadline": "4s"} // longer than a class may yet appear
+	n.call(request{command: "ADD", netns: ns.Path(), conf: conf}).want(t, 11, `runtime class "vm"`, "there is no such runtime class")
+	wantUntouched(t, ns)
+
+	plain := meshed(nil)
+	delete(plain.Annotations, statusKey)
+	plain.Spec.RuntimeClassName = new("vm")
+	n.agent.Put(plain)
+	before := api.Requests()
+	n.call(request{command: "ADD", netns: ns.Path(), conf: conf}).want(t, 0)
+	if after := api.Requests(); after != before {
+		t.Errorf("%d requests for a pod that is not ours", after-before)
 	}
 }
 
@@ -261,7 +413,7 @@ func TestWhatCannotBeRedirectedIsRefused(t *testing.T) {
 			}
 			n.agent.Put(pod)
 			n.agent.Break(row.fault)
-			conf := told(map[string]string{statusKey: "{}"})
+			conf := told(pod.Annotations)
 			if row.stranger {
 				conf["deadline"] = "4s" // longer than a search believes that a pod may yet appear
 			}
@@ -369,7 +521,7 @@ func TestNameserversComeFromTheRuntime(t *testing.T) {
 		"told in small letters": {map[string]any{"servers": []string{"10.96.0.10"}, "searches": []string{"a"}}, "servers", false, "[10.96.0.10]", ""},
 		"one is none":           {map[string]any{"servers": []string{"10.96.0.10", "dns.example"}}, "servers", false, "[10.96.0.10]", `nameserver "dns.example"`},
 		"told, but all wanted":  {map[string]any{"servers": []string{"10.96.0.10"}}, "all", true, "[]", ""},
-		"not told":              {nil, "servers", true, "[]", "nobody told the pod's nameservers"},
+		"not told":              {nil, "servers", true, "[]", "the runtime did not pass the pod's nameservers (capability dns)"},
 		"in another form":       {"10.96.0.10", "servers", true, "[]", "dns: "},
 	}
 	for name, row := range rows {

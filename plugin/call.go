@@ -50,6 +50,7 @@ type outcome struct {
 	path     string // who told what the pod is
 	backend  string
 	problems []redirect.Problem
+	notices  []string // for whoever runs the pod
 	phases   map[string]time.Duration
 	asked    bool // others were asked about the pod
 	ours     bool // or may be
@@ -157,7 +158,7 @@ func (c *call) finish(began time.Time, err error) error {
 		refusal, told.Message = f.result(), f.text()
 	}
 	c.logOutcome(began, err)
-	told.Outcome, told.Reason = c.outcome.word, c.outcome.reason
+	told.Outcome, told.Reason, told.Notices = c.outcome.word, c.outcome.reason, c.outcome.notices
 	if c.podName() != "" && (c.outcome.asked || c.outcome.ours) {
 		c.sources().Report(told)
 	}

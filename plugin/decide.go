@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -16,18 +17,38 @@ import (
 // most pods of most clusters end here.
 func (c *call) decideUnasked() redirect.Skip {
 	c.outcome.path = "runtime"
-	decision, err := redirect.Decide(c.told(), c.Redirect)
+	decision, err := redirect.Decide(c.fromRuntime(), c.Redirect)
 	if err != nil {
 		return "" // a mistake is raised once the whole pod is known
 	}
 	return decision.Skip
 }
 
-// told is the pod as far as the runtime knows it.
-func (c *call) told() redirect.Pod {
+// configSource is the annotation by which the kubelet says where it has a pod from. It writes it on its own copy of the
+// pod: what an object of the API has there is its author's.
+const configSource = "kubernetes.io/config.source"
+
+// fromRuntime is the pod as far as the runtime knows it.
+func (c *call) fromRuntime() redirect.Pod {
+	source, ok := c.Annotations[configSource]
 	return redirect.Pod{
-		Namespace: c.pod.Namespace, Name: c.pod.Name, Annotations: c.Annotations, Nameservers: c.Nameservers,
+		Namespace: c.pod.Namespace, Name: c.pod.Name, Static: ok && source != "api",
+		Annotations: c.Annotations, Nameservers: c.Nameservers,
 	}
+}
+
+// complete puts what the runtime told in place of what the object says: the kubelet acts on that, and what was decided on
+// it alone stays true.
+func (c *call) complete(pod redirect.Pod) redirect.Pod {
+	runtime := c.fromRuntime()
+	pod.Nameservers = runtime.Nameservers
+	if runtime.Annotations != nil {
+		pod.Annotations = runtime.Annotations
+	}
+	if _, ok := c.Annotations[configSource]; ok {
+		pod.Static = runtime.Static
+	}
+	return pod
 }
 
 // ask has a source tell what the pod is, and decides. A wrong configuration counts for a pod that is ours only, or of
@@ -45,9 +66,16 @@ func (c *call) ask(ctx context.Context) (redirect.Decision, error) {
 		return redirect.Decision{}, err
 	}
 	c.outcome.path, c.pod.UID = found.From, found.UID
-	pod := found.Pod
-	pod.Nameservers = c.Nameservers
+	pod := c.complete(found.Pod)
 	decision, err := redirect.Decide(pod, c.Redirect)
+	if err == nil && decision.AskHandler {
+		c.claim()
+		if pod.Spec.RuntimeHandler, err = c.sources().Handler(ctx, pod.Spec.RuntimeClass); err != nil {
+			return redirect.Decision{}, err
+		}
+		decision, err = redirect.Decide(pod, c.Redirect)
+	}
+	c.outcome.notices = decision.Notices
 	if err == nil && decision.Skip != "" {
 		return decision, nil
 	}
@@ -57,12 +85,19 @@ func (c *call) ask(ctx context.Context) (redirect.Decision, error) {
 	switch wrong := c.wrong(); {
 	case wrong != nil:
 		return redirect.Decision{}, wrong
+	case isUnsupported(err):
+		return redirect.Decision{}, ownKernel.fail("redirect pod %s: %w", c.podName(), err)
 	case err != nil:
 		return redirect.Decision{}, badPod.fail("read annotations of pod %s: %w", c.podName(), err)
 	case decision.AskMore:
 		return redirect.Decision{}, ownFault.fail("decide about pod %s: the %s told only a part of it", c.podName(), found.From)
 	}
 	return decision, nil
+}
+
+func isUnsupported(err error) bool {
+	_, ok := errors.AsType[*redirect.UnsupportedRuntime](err)
+	return ok
 }
 
 // wrong raises what is wrong with the configuration.

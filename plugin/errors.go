@@ -51,6 +51,9 @@ var (
 	badState = fault{105, "no_state",
 		"the record of what was programmed cannot be written or read",
 		"make stateDir a directory that root can write, best on a tmpfs"}
+	ownKernel = fault{106, "own_kernel",
+		"the pod is ours, and its runtime has a kernel or a network stack of its own, which meets no rules",
+		"leave istio-init in such pods, or take them out of the mesh; the setting runtimeHandlers can have them skipped or allowed"}
 	brokenResult = fault{types.ErrDecodingFailure, "bad_result",
 		"prevResult is no result",
 		"look at the plugin that comes before in the chain"}
@@ -64,7 +67,7 @@ var errPanic = errors.New("panic")
 
 // faults lists them for the reference page.
 var faults = []fault{
-	brokenResult, badConf, badNetns, tryLater, unavailable, badPod, kernelRefused, denied, podGone, rulesDiffer, badState, ownFault,
+	brokenResult, badConf, badNetns, tryLater, unavailable, badPod, kernelRefused, denied, podGone, rulesDiffer, badState, ownKernel, ownFault,
 }
 
 // failure is an error of a kind.

@@ -69,7 +69,7 @@ func (c *call) logOutcome(began time.Time, err error) {
 	if len(o.problems) > 0 {
 		fields = append(fields, zap.Stringers("problems", o.problems))
 	}
-	warnings := c.Warnings
+	warnings := slices.Concat(c.Warnings, o.notices)
 	if err == nil {
 		warnings = append(warnings, c.Mistakes...) // which nobody else will hear of
 	}

@@ -20,7 +20,7 @@ const (
 )
 
 const (
-	wantBool      = `"true" or "false"`
+	wantBool      = "true, t, 1, false, f or 0"
 	wantPort      = "a port from 0 to 65535"
 	wantID        = "a number from 0 to 4294967294; names are not known outside of the container"
 	wantIDRange   = "a number from 0 to 4294967294, or a range of them such as 2000-2999"
@@ -35,6 +35,7 @@ type setting struct {
 	key     string
 	older   string // an earlier name, read where the key is absent
 	env     bool   // a variable of the proxy's container, else an annotation
+	lenient bool   // Istio's injector does not look at it, and istio-init drops empty items
 	initial string // what holds where the pod says nothing
 	form    string
 	about   string
@@ -87,7 +88,7 @@ var settings = []setting{
 		},
 	},
 	{
-		key: "traffic.sidecar.istio.io/includeOutboundPorts", form: "a list of ports",
+		key: "traffic.sidecar.istio.io/includeOutboundPorts", lenient: true, form: "a list of ports",
 		about: "Destination ports that are captured even where the address is not included.",
 		read:  func(r *reader, v string, p *Policy) { p.Outbound.Ports = r.ports(v) },
 	},
@@ -97,12 +98,12 @@ var settings = []setting{
 		read:  func(r *reader, v string, p *Policy) { p.Outbound.ExcludePorts = r.ports(v) },
 	},
 	{
-		key: "traffic.sidecar.istio.io/excludeInterfaces", form: "a list of interfaces",
+		key: "traffic.sidecar.istio.io/excludeInterfaces", lenient: true, form: "a list of interfaces",
 		about: "Interfaces on which neither direction is captured.",
 		read:  func(r *reader, v string, p *Policy) { p.ExcludeInterfaces = r.interfaces(v) },
 	},
 	{
-		key: "istio.io/reroute-virtual-interfaces", older: "traffic.sidecar.istio.io/kubevirtInterfaces", form: "a list of interfaces",
+		key: "istio.io/reroute-virtual-interfaces", older: "traffic.sidecar.istio.io/kubevirtInterfaces", lenient: true, form: "a list of interfaces",
 		about: "Interfaces of virtual machines: what enters the pod there is treated as outbound.",
 		read:  func(r *reader, v string, p *Policy) { p.VirtualInterfaces = r.interfaces(v) },
 	},
@@ -136,7 +137,7 @@ var settings = []setting{
 		read:  func(r *reader, v string, p *Policy) { p.DropInvalid = r.bool(v) },
 	},
 	{
-		key: "ISTIO_OUTBOUND_OWNER_GROUPS", env: true, initial: "*", form: "`*`, or a list of at most 64 gids; empty captures none",
+		key: "ISTIO_OUTBOUND_OWNER_GROUPS", env: true, lenient: true, initial: "*", form: "`*`, or a list of at most 64 gids; empty captures none",
 		about: "The groups whose outbound traffic is captured.",
 		read: func(r *reader, v string, p *Policy) {
 			if p.Groups.All = isAll(v); !p.Groups.All {
@@ -145,7 +146,7 @@ var settings = []setting{
 		},
 	},
 	{
-		key: "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", env: true, form: "a list of gids",
+		key: "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", env: true, lenient: true, form: "a list of gids",
 		about: "Groups whose outbound traffic is left alone; counts only where `*` is included.",
 		read:  func(r *reader, v string, p *Policy) { p.Groups.Exclude = r.ids(v, maxIDRanges) },
 	},
@@ -226,7 +227,7 @@ func parsePod(pod Pod, cfg Config) (Decision, error) {
 		if s.env {
 			facts = proxy.Env
 		}
-		r := reader{key: s.nameIn(facts)}
+		r := reader{key: s.nameIn(facts), dropEmpty: s.lenient}
 		if s.env && slices.Contains(proxy.EnvFrom, s.key) {
 			d.Warnings = append(d.Warnings, fmt.Sprintf("%s: its value comes from elsewhere and cannot be read: taken as %q",
 				s.key, cfg.value(nil, s.key)))
@@ -238,10 +239,13 @@ func parsePod(pod Pod, cfg Config) (Decision, error) {
 			s.read(&r, value, &d.Policy)
 		}
 		mistakes = append(mistakes, r.mistakes...)
+		for _, m := range r.ignored {
+			d.Warnings = append(d.Warnings, m.String()+": taken as false")
+		}
 	}
 	mistakes = append(mistakes, pod.crossCheck(cfg, &d)...)
 	if len(mistakes) > 0 {
-		return Decision{Warnings: d.Warnings}, mistakes
+		return Decision{Warnings: d.Warnings, Notices: d.Notices}, mistakes
 	}
 	return d, nil
 }
@@ -257,10 +261,6 @@ func (s setting) nameIn(facts map[string]string) string {
 
 // crossCheck reads what depends on more than one fact.
 func (p Pod) crossCheck(cfg Config, d *Decision) Mistakes {
-	inject := reader{key: keyInject}
-	if value, ok := p.inject(); ok {
-		inject.bool(value)
-	}
 	uids, own := reader{key: keyExcludeUIDs}, p.Spec.proxyUsers(d.Policy.Proxy)
 	for _, uid := range own {
 		if d.Policy.Outbound.ExcludeUIDs.Holds(uid) {
@@ -274,9 +274,11 @@ func (p Pod) crossCheck(cfg Config, d *Decision) Mistakes {
 	}
 	d.Policy.DNS.Everywhere = d.Policy.DNS.Everywhere || cfg.CaptureAllDNS
 	if d.Policy.DNS.find(p.Nameservers) {
-		d.Warnings = append(d.Warnings, "nobody told the pod's nameservers: all of port 53 is captured")
+		d.Warnings = append(d.Warnings,
+			"the runtime did not pass the pod's nameservers (capability dns): all of port 53 is captured")
 	}
-	return slices.Concat(inject.mistakes, uids.mistakes, bypass.mistakes)
+	shared := p.Spec.sharedUID(d)
+	return slices.Concat(shared, uids.mistakes, bypass.mistakes)
 }
 
 // find settles which nameservers are captured: those of the pod where they are known, else everything, which it reports.

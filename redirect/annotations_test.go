@@ -153,7 +153,7 @@ var accepted = map[string][]asked{
 	},
 	"DISABLE_ENVOY": {
 		{"false", nil},
-		{"", nil},
+		{"0", nil},
 	},
 }
 
@@ -286,19 +286,21 @@ func TestConfigIsNotWrittenTo(t *testing.T) {
 func TestBools(t *testing.T) {
 	t.Parallel()
 	for want, spellings := range map[bool][]string{
-		true:  {"true", "True", "TRUE", " true ", "t", "yes", "Y", "on", "1"},
-		false: {"false", "False", "FALSE", "f", "no", "N", "off", "0", "", " "},
+		true:  {"true", "True", "TRUE", "t", "T", "1"},
+		false: {"false", "False", "FALSE", "f", "F", "0"},
 	} {
 		for _, text := range spellings {
-			if got := ours(t, meshed(variable("INVALID_DROP", text)), Defaults()).Policy.DropInvalid; got != want {
-				t.Errorf("%q is %t, want %t", text, got, want)
+			d := ours(t, meshed(variable("INVALID_DROP", text)), Defaults())
+			if d.Policy.DropInvalid != want || len(d.Warnings) > 0 {
+				t.Errorf("%q is %t, want %t; warnings %q", text, d.Policy.DropInvalid, want, d.Warnings)
 			}
 		}
 	}
-	for _, text := range []string{"tru", "2", "enabled", "true,false", "*", "\x00"} {
-		want := Mistakes{{"INVALID_DROP", text, `"true" or "false"`}}
-		if diff := cmp.Diff(want, refused(t, meshed(variable("INVALID_DROP", text)), Defaults())); diff != "" {
-			t.Errorf("mistakes (-want +got):\n%s", diff)
+	for _, text := range []string{"yes", "Y", "on", "tRue", " true", "", " ", "no", "tru", "2", "true,false", "*", "\x00"} {
+		d := ours(t, meshed(variable("INVALID_DROP", text)), Defaults())
+		want := []string{fmt.Sprintf("INVALID_DROP: %q: want true, t, 1, false, f or 0: taken as false", text)}
+		if diff := cmp.Diff(want, d.Warnings); diff != "" || d.Policy.DropInvalid {
+			t.Errorf("%q is %t; warnings (-want +got):\n%s", text, d.Policy.DropInvalid, diff)
 		}
 	}
 }
@@ -368,7 +370,7 @@ func TestProxyIdentity(t *testing.T) {
 
 func TestNameservers(t *testing.T) {
 	t.Parallel()
-	const nobody = "nobody told the pod's nameservers: all of port 53 is captured"
+	const nobody = "the runtime did not pass the pod's nameservers (capability dns): all of port 53 is captured"
 	capture, everything := variable("ISTIO_META_DNS_CAPTURE", "true"), variable("CAPTURE_ALL_DNS", "true")
 	rows := []struct {
 		name     string

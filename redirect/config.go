@@ -25,6 +25,9 @@ type Config struct {
 
 	ExcludeNamespaces []string `json:"-"` // nobody's pods are captured there
 	Agent             Agent    `json:"-"`
+
+	// RuntimeHandlers says what becomes of pods whose runtime class has such a handler.
+	RuntimeHandlers RuntimeHandlers `json:"-"`
 }
 
 // Agent names the DaemonSet of the node agent, whose own pods must start without it.
@@ -42,6 +45,7 @@ func Defaults() Config {
 		PassthroughIPv6:   netip.MustParseAddr("::6"),
 		ExcludeNamespaces: []string{"kube-system"},
 		Agent:             Agent{Namespace: "kube-system", Name: "sidecar-cni"},
+		RuntimeHandlers:   RuntimeHandlers{"runsc*": Refuse, "gvisor*": Refuse, "kata*": Refuse},
 	}
 }
 
@@ -91,9 +95,9 @@ func (c Config) validateValues() []error {
 			errs = append(errs, fmt.Errorf("redirect.values: %q: want an annotation or a variable of the reference page", key))
 			continue
 		}
-		r := reader{key: "redirect.values." + key}
+		r := reader{key: "redirect.values." + key, dropEmpty: s.lenient}
 		s.read(&r, c.Values[key], &p)
-		for _, m := range r.mistakes {
+		for _, m := range slices.Concat(r.mistakes, r.ignored) {
 			errs = append(errs, errors.New(m.String()))
 		}
 	}

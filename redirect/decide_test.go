@@ -11,7 +11,7 @@ import (
 // reasons makes a pod that is skipped for one reason and no other.
 var reasons = map[Skip]change{
 	NotAPod:           func(p *Pod) { p.Name = "" },
-	StaticPod:         annotation("kubernetes.io/config.source", "file"),
+	StaticPod:         func(p *Pod) { p.Static = true },
 	ExcludedNamespace: func(p *Pod) { p.Namespace = "kube-system" },
 	OwnAgent:          func(p *Pod) { p.Namespace, p.Name = "mesh-system", "sidecar-cni-x7k2p" },
 	HasIstioInit:      first(Container{Name: "istio-init", Init: true}),
@@ -21,10 +21,16 @@ var reasons = map[Skip]change{
 	InjectionDisabled: label(istio+"inject", "false"),
 	NotInjected:       func(p *Pod) { delete(p.Annotations, istio+"status") },
 	InterceptionNone:  annotation(istio+"interceptionMode", "NONE"),
+	OwnKernel:         runtimeClass("vm", "kata-qemu"),
+}
+
+func runtimeClass(class, handler string) change {
+	return func(p *Pod) { p.Spec.RuntimeClass, p.Spec.RuntimeHandler = class, handler }
 }
 
 func withAgent() Config {
 	cfg := Defaults()
+	cfg.RuntimeHandlers = RuntimeHandlers{"kata*": Leave}
 	cfg.Agent = Agent{Namespace: "mesh-system", Name: "sidecar-cni"}
 	return cfg
 }
@@ -38,6 +44,7 @@ func TestEveryReasonSkips(t *testing.T) {
 		t.Run(string(want), func(t *testing.T) {
 			t.Parallel()
 			d, err := Decide(meshed(reasons[want]), withAgent())
+			d.Notices = nil
 			if diff := cmp.Diff(Decision{Skip: want}, d, byValue); diff != "" || err != nil {
 				t.Errorf("error %v, decision (-want +got):\n%s", err, diff)
 			}
@@ -55,11 +62,12 @@ func TestReasonsAreLookedForInOrder(t *testing.T) {
 		first(Container{Name: "istio-init", Init: true}),
 		proxy(func(c *Container) { c.Args = []string{"proxy", "router"} }),
 		variable("DISABLE_ENVOY", "true"),
-		annotations(map[string]string{"kubernetes.io/config.source": "file", istio + "inject": "false", istio + "interceptionMode": "NONE"}),
+		annotations(map[string]string{istio + "inject": "false", istio + "interceptionMode": "NONE"}),
+		runtimeClass("vm", "kata-qemu"), reasons[StaticPod],
 	)
 	delete(pod.Annotations, istio+"status")
 	pod.Namespace, pod.Name = "kube-system", ""
-	cfg := Defaults()
+	cfg := withAgent()
 	cfg.Agent = Agent{Namespace: "kube-system", Name: "sidecar-cni"}
 	steps := []struct {
 		peel change
@@ -67,7 +75,7 @@ func TestReasonsAreLookedForInOrder(t *testing.T) {
 	}{
 		{func(*Pod) {}, NotAPod},
 		{func(p *Pod) { p.Name = "sidecar-cni-x7k2p" }, StaticPod},
-		{annotation("kubernetes.io/config.source", "api"), ExcludedNamespace},
+		{func(p *Pod) { p.Static = false }, ExcludedNamespace},
 		{func(*Pod) { cfg.ExcludeNamespaces = nil }, OwnAgent},
 		{func(p *Pod) { p.Namespace = "shop" }, HasIstioInit},
 		{without("istio-init"), ProxyDisabled},
@@ -76,7 +84,8 @@ func TestReasonsAreLookedForInOrder(t *testing.T) {
 		{proxy(func(c *Container) { c.Args = nil }), InjectionDisabled},
 		{annotation(istio+"inject", "true"), NotInjected},
 		{annotation(istio+"status", "{}"), InterceptionNone},
-		{annotation(istio+"interceptionMode", "REDIRECT"), ""},
+		{annotation(istio+"interceptionMode", "REDIRECT"), OwnKernel},
+		{runtimeClass("vm", "runc"), ""},
 	}
 	var order []Skip
 	for i, step := range steps {
@@ -118,58 +127,57 @@ func TestSkipIsNeverAnError(t *testing.T) {
 
 func TestWhichPodsAreOurs(t *testing.T) {
 	t.Parallel()
-	malformed := Mistakes{{istio + "inject", "maybe", `"true" or "false"`}}
 	rows := []struct {
-		name     string
-		change   change
-		skip     Skip
-		mistakes Mistakes
+		name   string
+		change change
+		skip   Skip
 	}{
-		{"injected", func(*Pod) {}, "", nil},
-		{"empty status annotation", annotation(istio+"status", ""), "", nil},
-		{"config source api", annotation("kubernetes.io/config.source", "api"), "", nil},
-		{"config source http", annotation("kubernetes.io/config.source", "http"), StaticPod, nil},
-		{"no namespace", func(p *Pod) { p.Namespace = "" }, NotAPod, nil},
-		{"namespace that begins like an excluded one", func(p *Pod) { p.Namespace = "kube-system2" }, "", nil},
-		{"named like the agent, elsewhere", func(p *Pod) { p.Name = "sidecar-cni-x7k2p" }, "", nil},
-		{"in the agent's namespace", func(p *Pod) { p.Namespace, p.Name = "mesh-system", "sidecar-cnix" }, "", nil},
-		{"istio-init among the app containers", first(Container{Name: "istio-init"}), HasIstioInit, nil},
-		{"istio-validation", first(Container{Name: "istio-validation", Init: true}), "", nil},
+		{"injected", func(*Pod) {}, ""},
+		{"empty status annotation", annotation(istio+"status", ""), ""},
+		{"its author says that it is static", annotation("kubernetes.io/config.source", "file"), ""},
+		{"no namespace", func(p *Pod) { p.Namespace = "" }, NotAPod},
+		{"namespace that begins like an excluded one", func(p *Pod) { p.Namespace = "kube-system2" }, ""},
+		{"named like the agent, elsewhere", func(p *Pod) { p.Name = "sidecar-cni-x7k2p" }, ""},
+		{"in the agent's namespace", func(p *Pod) { p.Namespace, p.Name = "mesh-system", "sidecar-cnix" }, ""},
+		{"istio-init among the app containers", first(Container{Name: "istio-init"}), HasIstioInit},
+		{"istio-validation", first(Container{Name: "istio-validation", Init: true}), ""},
 
-		{"native sidecar", native, "", nil},
-		{"native gateway", together(native, proxy(func(c *Container) { c.Args = []string{"proxy", "router"} })), NotASidecar, nil},
-		{"native sidecar with DISABLE_ENVOY", together(native, variable("DISABLE_ENVOY", "true")), ProxyDisabled, nil},
-		{"init container that is called istio-proxy but ends", proxy(func(c *Container) { c.Init = true }), NoProxy, nil},
-		{"waypoint", proxy(func(c *Container) { c.Args = []string{"proxy", "waypoint"} }), NotASidecar, nil},
-		{"proxy without arguments", proxy(func(c *Container) { c.Args = nil }), "", nil},
-		{"proxy that tells no type", proxy(func(c *Container) { c.Args = []string{"proxy"} }), "", nil},
-		{"proxy with another command", proxy(func(c *Container) { c.Args = []string{"wait", "router"} }), "", nil},
-		{"DISABLE_ENVOY in the app", first(Container{Name: "a", Env: map[string]string{"DISABLE_ENVOY": "true"}}), "", nil},
-		{"DISABLE_ENVOY false", variable("DISABLE_ENVOY", "false"), "", nil},
+		{"native sidecar", native, ""},
+		{"native gateway", together(native, proxy(func(c *Container) { c.Args = []string{"proxy", "router"} })), NotASidecar},
+		{"native sidecar with DISABLE_ENVOY", together(native, variable("DISABLE_ENVOY", "true")), ProxyDisabled},
+		{"init container that is called istio-proxy but ends", proxy(func(c *Container) { c.Init = true }), NoProxy},
+		{"waypoint", proxy(func(c *Container) { c.Args = []string{"proxy", "waypoint"} }), NotASidecar},
+		{"proxy without arguments", proxy(func(c *Container) { c.Args = nil }), ""},
+		{"proxy that tells no type", proxy(func(c *Container) { c.Args = []string{"proxy"} }), ""},
+		{"proxy with another command", proxy(func(c *Container) { c.Args = []string{"wait", "router"} }), ""},
+		{"DISABLE_ENVOY in the app", first(Container{Name: "a", Env: map[string]string{"DISABLE_ENVOY": "true"}}), ""},
+		{"DISABLE_ENVOY false", variable("DISABLE_ENVOY", "false"), ""},
+		{"DISABLE_ENVOY on, which Envoy's agent does not read", variable("DISABLE_ENVOY", "on"), ""},
+		{"DISABLE_ENVOY with a blank", variable("DISABLE_ENVOY", " true"), ""},
+		{"DISABLE_ENVOY T", variable("DISABLE_ENVOY", "T"), ProxyDisabled},
 
-		{"inject by annotation", annotation(istio+"inject", "true"), "", nil},
-		{"not by annotation", annotation(istio+"inject", "false"), InjectionDisabled, nil},
-		{"not by annotation, in YAML's words", annotation(istio+"inject", "No"), InjectionDisabled, nil},
-		{"label over annotation: true", together(label(istio+"inject", "true"), annotation(istio+"inject", "false")), "", nil},
-		{"label over annotation: false", together(label(istio+"inject", "false"), annotation(istio+"inject", "true")), InjectionDisabled, nil},
-		{"empty label", together(label(istio+"inject", ""), annotation(istio+"inject", "false")), "", nil},
-		{"malformed label", together(label(istio+"inject", "maybe"), annotation(istio+"inject", "false")), "", malformed},
-		{"malformed annotation", annotation(istio+"inject", "maybe"), "", malformed},
-		{"malformed annotation under a good label", together(label(istio+"inject", "true"), annotation(istio+"inject", "maybe")), "", nil},
-		{"malformed and not injected", together(annotation(istio+"inject", "maybe"), reasons[NotInjected]), NotInjected, nil},
-		{"malformed and NONE", together(annotation(istio+"inject", "maybe"), reasons[InterceptionNone]), InterceptionNone, nil},
+		{"inject by annotation", annotation(istio+"inject", "true"), ""},
+		{"not by annotation", annotation(istio+"inject", "false"), InjectionDisabled},
+		{"not by annotation, in YAML's words", annotation(istio+"inject", "no"), ""},
+		{"off", annotation(istio+"inject", "off"), ""},
+		{"n", label(istio+"inject", "n"), ""},
+		{"0", annotation(istio+"inject", "0"), ""},
+		{"a blank in front", annotation(istio+"inject", " false"), ""},
+		{"a blank behind", label(istio+"inject", "false "), ""},
+		{"in capitals", annotation(istio+"inject", "FaLsE"), ""},
+		{"label over annotation: true", together(label(istio+"inject", "true"), annotation(istio+"inject", "false")), ""},
+		{"label over annotation: false", together(label(istio+"inject", "false"), annotation(istio+"inject", "true")), InjectionDisabled},
+		{"empty label", together(label(istio+"inject", ""), annotation(istio+"inject", "false")), ""},
+		{"malformed label", together(label(istio+"inject", "maybe"), annotation(istio+"inject", "false")), ""},
+		{"malformed annotation", annotation(istio+"inject", "maybe"), ""},
+		{"malformed annotation under a good label", together(label(istio+"inject", "true"), annotation(istio+"inject", "maybe")), ""},
+		{"malformed and not injected", together(annotation(istio+"inject", "maybe"), reasons[NotInjected]), NotInjected},
+		{"malformed and NONE", together(annotation(istio+"inject", "maybe"), reasons[InterceptionNone]), InterceptionNone},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			pod := meshed(row.change)
-			if row.mistakes != nil {
-				if diff := cmp.Diff(row.mistakes, refused(t, pod, withAgent())); diff != "" {
-					t.Errorf("mistakes (-want +got):\n%s", diff)
-				}
-				return
-			}
-			if d, err := Decide(pod, withAgent()); d.Skip != row.skip || d.AskMore || err != nil {
+			if d, err := Decide(meshed(row.change), withAgent()); d.Skip != row.skip || d.AskMore || err != nil {
 				t.Errorf("skip %q, ask more %t, error %v; want skip %q", d.Skip, d.AskMore, err, row.skip)
 			}
 		})
@@ -187,8 +195,8 @@ func TestPartOfTheFacts(t *testing.T) {
 		{"annotations: injected", meshed(untold), askMore},
 		{"annotations: malformed inject", meshed(untold, annotation(istio+"inject", "maybe")), askMore},
 		{"annotations: malformed ports", meshed(untold, annotation(traffic+"excludeInboundPorts", "http")), askMore},
-		{"annotations: disabled", meshed(untold, annotation(istio+"inject", "false")), InjectionDisabled},
-		{"annotations: disabled and not injected", meshed(untold, annotation(istio+"inject", "false"), reasons[NotInjected]), InjectionDisabled},
+		{"annotations: disabled, perhaps", meshed(untold, annotation(istio+"inject", "false")), askMore},
+		{"annotations: disabled and not injected", meshed(untold, annotation(istio+"inject", "false"), reasons[NotInjected]), NotInjected},
 		{"annotations: not injected", meshed(untold, reasons[NotInjected]), NotInjected},
 		{"annotations: not injected and NONE", meshed(untold, reasons[NotInjected], reasons[InterceptionNone]), NotInjected},
 		{"annotations: NONE", meshed(untold, reasons[InterceptionNone]), InterceptionNone},
@@ -236,5 +244,95 @@ func TestClusterDecidesForPodsThatSayNothing(t *testing.T) {
 	cfg.ExcludeNamespaces = []string{"a", "shop"}
 	if d, _ := Decide(meshed(), cfg); d.Skip != ExcludedNamespace {
 		t.Errorf("skip %q; want %q", d.Skip, ExcludedNamespace)
+	}
+}
+
+func TestRuntimeHandlers(t *testing.T) {
+	t.Parallel()
+	custom := RuntimeHandlers{"kata*": Refuse, "kata-remote": Allow, "kata-f*": Leave, "*": Allow}
+	for _, row := range []struct {
+		handlers       RuntimeHandlers
+		class, handler string
+		want           HandlerAction
+	}{
+		{Defaults().RuntimeHandlers, "", "", Allow},
+		{Defaults().RuntimeHandlers, "nvidia", "nvidia", Allow},
+		{Defaults().RuntimeHandlers, "wasm", "runs", Allow},
+		{Defaults().RuntimeHandlers, "sandboxed", "runsc", Refuse},
+		{Defaults().RuntimeHandlers, "sandboxed", "runsc-kvm", Refuse},
+		{Defaults().RuntimeHandlers, "gvisor", "gvisor", Refuse},
+		{Defaults().RuntimeHandlers, "vm", "kata-qemu", Refuse},
+		{Defaults().RuntimeHandlers, "kata", "runc", Allow},
+		{custom, "vm", "kata", Refuse},
+		{custom, "vm", "kata-remote", Allow},
+		{custom, "vm", "kata-remote2", Refuse},
+		{custom, "vm", "kata-fc", Leave},
+		{custom, "vm", "runsc", Allow},
+		{nil, "vm", "kata", Allow},
+	} {
+		cfg := Defaults()
+		cfg.RuntimeHandlers = row.handlers
+		d, err := Decide(meshed(runtimeClass(row.class, row.handler)), cfg)
+		got := Allow
+		if _, ok := err.(*UnsupportedRuntime); ok { //nolint:errorlint // Decide promises the bare type
+			got = Refuse
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if d.Skip == OwnKernel && len(d.Notices) == 1 && strings.Contains(d.Notices[0], row.handler) {
+			got = Leave
+		}
+		if got != row.want || got == Allow && d.Policy.Mode != ModeRedirect || got != Allow && d.Policy.Mode != "" {
+			t.Errorf("handler %q: %s (%+v), want %s", row.handler, got, d, row.want)
+		}
+	}
+	for _, handlers := range []RuntimeHandlers{Defaults().RuntimeHandlers, {}} {
+		cfg := Defaults()
+		cfg.RuntimeHandlers = handlers
+		if d, err := Decide(meshed(runtimeClass("vm", "")), cfg); !d.AskHandler || err != nil {
+			t.Errorf("of the class alone it makes %+v, error %v", d, err)
+		}
+	}
+}
+
+// Where a container runs as the proxy does, its traffic counts as the proxy's.
+func TestContainersThatRunAsTheProxy(t *testing.T) {
+	t.Parallel()
+	app := func(uid int64) change { return func(p *Pod) { p.Spec.Containers[0].RunAsUser = id(uid) } }
+	podUser := func(uid int64) change { return func(p *Pod) { p.Spec.RunAsUser = id(uid) } }
+	noUser := func(p *Pod) { p.Spec.Containers[0].RunAsUser = nil }
+	proxyUser := func(uid int64) change { return proxy(func(c *Container) { c.RunAsUser = id(uid) }) }
+	const (
+		fine    = ""
+		told    = `container "web" runs under the proxy's uid`
+		refusal = `securityContext.runAsUser: "%s": want a runAsUser of its own on container istio-proxy, other than that of "web"`
+	)
+	for name, row := range map[string]struct {
+		change change
+		notice string
+		uid    string // of the mistake
+	}{
+		"another uid":         {app(1000), fine, ""},
+		"the usual uid":       {app(1337), told, ""},
+		"the proxy's own uid": {together(app(2000), proxyUser(2000)), told, ""},
+		"the usual uid, where the proxy has other":             {together(app(1337), proxyUser(2000)), fine, ""},
+		"the pod's, and the proxy has its own":                 {together(podUser(2000), noUser, proxyUser(2000)), told, ""},
+		"the pod's, and the proxy has it too":                  {together(podUser(2000), noUser), fine, "2000"},
+		"the pod's, written on the container":                  {together(podUser(2000), app(2000)), fine, "2000"},
+		"the pod's is the proxy's alone":                       {together(podUser(2000), app(1000)), fine, ""},
+		"nobody knows":                                         {noUser, fine, ""},
+		"root, like the proxy":                                 {together(app(0), proxyUser(0)), fine, ""},
+		"the usual uid beside a proxy that is root by the pod": {together(podUser(0), app(1337)), told, ""},
+		"an init container":                                    {first(Container{Name: "web", Init: true, RunAsUser: id(1337)}), fine, ""},
+		"a native sidecar":                                     {first(Container{Name: "web", Init: true, Stays: true, RunAsUser: id(1337)}), told, ""},
+	} {
+		d, err := Decide(meshed(row.change), Defaults())
+		notices := strings.Join(d.Notices, "; ")
+		if (row.notice == "") != (notices == "") || !strings.HasPrefix(notices, row.notice) {
+			t.Errorf("%s: notices %q, want %q", name, notices, row.notice)
+		}
+		if (err != nil) != (row.uid != "") || err != nil && !strings.HasPrefix(err.Error(), strings.Replace(refusal, "%s", row.uid, 1)) {
+			t.Errorf("%s: error %v", name, err)
+		}
 	}
 }

@@ -93,6 +93,7 @@ func FuzzDecide(f *testing.F) {
 	f.Fuzz(func(t *testing.T, values, args string, user int64, facts uint16) {
 		pod, cfg := fuzzedPod(values, args, user, facts)
 		d, err := Decide(pod, cfg)
+		checkParts(t, pod, cfg, d)
 		switch {
 		case err != nil:
 			checkText(t, err.Error())
@@ -106,6 +107,23 @@ func FuzzDecide(f *testing.F) {
 		checkRoundTrip(t, d.Policy)
 		checkRules(t, d.Policy, len(values))
 	})
+}
+
+// checkParts holds a decision about a pod against those about parts of it: what a part skips, the whole skips too.
+func checkParts(t *testing.T, pod Pod, cfg Config, whole Decision) {
+	t.Helper()
+	for name, forget := range map[string]change{
+		"spec":                 untold,
+		"annotations":          func(p *Pod) { p.Annotations = nil },
+		"spec and annotations": func(p *Pod) { p.Spec, p.Annotations = nil, nil },
+		"nameservers":          func(p *Pod) { p.Nameservers = nil },
+	} {
+		part := pod
+		forget(&part)
+		if d, err := Decide(part, cfg); err == nil && d.Skip != "" && whole.Skip == "" && !whole.AskMore {
+			t.Fatalf("without %s it is skipped (%s), as a whole it is not: %+v", name, d.Skip, pod)
+		}
+	}
 }
 
 // The same for every two things that a pod may ask for.

@@ -2,7 +2,6 @@ package redirect
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -55,9 +54,11 @@ func shorten(s string) string {
 
 // reader collects what is wrong with the values of one key.
 type reader struct {
-	key      string
-	mistakes Mistakes
-	unnamed  int
+	key       string
+	dropEmpty bool // empty items of a list are passed over
+	mistakes  Mistakes
+	unnamed   int
+	ignored   Mistakes // values that count as if the pod had not said them
 }
 
 func (r *reader) mistake(item, want string) {
@@ -82,26 +83,19 @@ func (r *reader) list(value string, most int) []string {
 	for i := range items {
 		items[i] = strings.TrimSpace(items[i])
 	}
+	if r.dropEmpty {
+		items = slices.DeleteFunc(items, func(item string) bool { return item == "" })
+	}
 	return items
 }
 
+// bool reads a value as the programs do that obey it. What they cannot read is false to them, and so it is here.
 func (r *reader) bool(value string) bool {
-	b, err := parseBool(value)
+	b, err := strconv.ParseBool(value)
 	if err != nil {
-		r.mistake(value, err.Error())
+		r.ignored = append(r.ignored, Mistake{r.key, value, wantBool})
 	}
 	return b
-}
-
-// parseBool takes the spellings of YAML and of Go, since injectors write either.
-func parseBool(value string) (bool, error) {
-	switch strings.ToLower(strings.TrimSpace(value)) {
-	case "true", "t", "yes", "y", "on", "1":
-		return true, nil
-	case "false", "f", "no", "n", "off", "0", "":
-		return false, nil
-	}
-	return false, errors.New(wantBool)
 }
 
 func (r *reader) port(value string) uint16 {

@@ -4,13 +4,16 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // Pod holds the facts of a pod that decide about its traffic. Whoever knows only a part of them leaves the rest nil:
-// the runtime tells the annotations, the API server tells it all.
+// the runtime tells the annotations, the API server tells it all. Whoever knows a part from each of them puts what the
+// runtime told in place of what the object says: the kubelet acts on that, and the author of a pod cannot write it.
 type Pod struct {
 	Namespace, Name string
+	Static          bool              // the kubelet has it from a file or an address, not from the API server
 	Annotations     map[string]string // nil: not told; the kubelet sets some on every pod
 	Spec            *Spec             // nil: not told
 	Nameservers     []netip.Addr      // nil: not told
@@ -18,10 +21,12 @@ type Pod struct {
 
 // Spec is the part of a pod that only the API server knows.
 type Spec struct {
-	Labels     map[string]string
-	RunAsUser  *int64 // the pod's security context, for containers without one
-	RunAsGroup *int64
-	Containers []Container // init containers first, in their order
+	Labels         map[string]string
+	RunAsUser      *int64 // the pod's security context, for containers without one
+	RunAsGroup     *int64
+	RuntimeClass   string      // "": the node's usual runtime
+	RuntimeHandler string      // of that class; "": not told
+	Containers     []Container // init containers first, in their order
 }
 
 // Container is a container of a pod.
@@ -52,12 +57,13 @@ const (
 	InjectionDisabled Skip = "injection_disabled"
 	NotInjected       Skip = "not_injected"
 	InterceptionNone  Skip = "interception_none"
+	OwnKernel         Skip = "own_kernel"
 )
 
 // Skips lists the reasons in their order.
 var Skips = []Skip{
 	NotAPod, StaticPod, ExcludedNamespace, OwnAgent, HasIstioInit, ProxyDisabled, NoProxy, NotASidecar,
-	InjectionDisabled, NotInjected, InterceptionNone,
+	InjectionDisabled, NotInjected, InterceptionNone, OwnKernel,
 }
 
 var skipWords = map[Skip]string{
@@ -72,6 +78,7 @@ var skipWords = map[Skip]string{
 	InjectionDisabled: keyInject + " says no",
 	NotInjected:       "it has no annotation " + keyStatus + ": nothing was injected",
 	InterceptionNone:  keyMode + " is NONE",
+	OwnKernel:         "its runtime has a kernel or a network stack of its own, which meets no rules of its namespace",
 }
 
 // String says the reason in words.
@@ -79,21 +86,25 @@ func (s Skip) String() string { return skipWords[s] }
 
 // Decision is what becomes of a pod. Exactly one holds: it is skipped, more facts are needed, or it is ours.
 type Decision struct {
-	Skip     Skip     // not ours, for this reason
-	AskMore  bool     // the facts at hand do not tell: come back with the whole pod
-	Policy   Policy   // ours
-	Warnings []string // about a pod that is ours
+	Skip       Skip     // not ours, for this reason
+	AskMore    bool     // the facts at hand do not tell: come back with the whole pod
+	AskHandler bool     // come back with the handler of the pod's runtime class
+	Policy     Policy   // ours
+	Warnings   []string // for whoever reads the log
+	Notices    []string // for whoever runs the pod: part of its traffic is not redirected
 }
 
 const (
 	proxyContainer      = "istio-proxy"
 	istioInit           = "istio-init"
 	validationContainer = "istio-validation"
-	staticSource        = "kubernetes.io/config.source"
 )
 
 // Decide says whether a pod is ours and what it asks for. A pod that is not ours is never an error, whatever else is
-// wrong with it; the mistakes of one that is ours come all at once, as Mistakes.
+// wrong with it; the mistakes of one that is ours come all at once, as Mistakes. One that is ours and whose runtime
+// never meets our rules is an *UnsupportedRuntime, unless the configuration says otherwise.
+//
+// A skip on a part of the facts is a skip on all of them: what a part cannot tell is AskMore.
 func Decide(pod Pod, cfg Config) (Decision, error) {
 	if skip := pod.skip(cfg); skip != "" {
 		return Decision{Skip: skip}, nil
@@ -101,16 +112,18 @@ func Decide(pod Pod, cfg Config) (Decision, error) {
 	if pod.Spec == nil || pod.Annotations == nil {
 		return Decision{AskMore: true}, nil
 	}
+	if d, err := pod.Spec.decideRuntime(cfg); err != nil || d.AskHandler || d.Skip != "" {
+		return d, err
+	}
 	return parsePod(pod, cfg)
 }
 
 // skip returns the first reason among the facts at hand.
 func (p Pod) skip(cfg Config) Skip {
-	source, ok := p.Annotations[staticSource]
 	switch {
 	case p.Name == "" || p.Namespace == "":
 		return NotAPod
-	case ok && source != "api":
+	case p.Static:
 		return StaticPod
 	case slices.Contains(cfg.ExcludeNamespaces, p.Namespace):
 		return ExcludedNamespace
@@ -151,7 +164,7 @@ func (s *Spec) skip(cfg Config) Skip {
 		return HasIstioInit
 	}
 	proxy, ok := s.proxy()
-	if disabled, err := parseBool(cfg.value(proxy.Env, envDisableEnvoy)); ok && err == nil && disabled {
+	if disabled, err := strconv.ParseBool(cfg.value(proxy.Env, envDisableEnvoy)); ok && err == nil && disabled {
 		return ProxyDisabled
 	}
 	if !ok {
@@ -180,22 +193,17 @@ func (s *Spec) container(name string) (Container, bool) {
 	return s.Containers[i], true
 }
 
-// injectionDisabled reads the label, else the annotation. A malformed value disables nothing: it is a mistake. An empty one
-// left it to the injector, whose status annotation tells.
+// injectionDisabled reads the label, else the annotation, for exactly "false": any other value leaves it to the injector,
+// whose status annotation tells what it did. The label outranks the annotation, so without the labels nothing is known.
 func (p Pod) injectionDisabled() bool {
-	value, _ := p.inject()
-	inject, err := parseBool(value)
-	return value != "" && err == nil && !inject
-}
-
-func (p Pod) inject() (string, bool) {
-	if p.Spec != nil {
-		if value, ok := p.Spec.Labels[keyInject]; ok {
-			return value, true
-		}
+	if p.Spec == nil {
+		return false
 	}
-	value, ok := p.Annotations[keyInject]
-	return value, ok
+	value, ok := p.Spec.Labels[keyInject]
+	if !ok {
+		value = p.Annotations[keyInject]
+	}
+	return value == "false"
 }
 
 // user returns the uid under which a container runs, if the pod says so.
@@ -285,4 +293,28 @@ func (s *Spec) refuseSharing(r *reader, name string, uid uint32, others []Contai
 			r.mistake(name, fmt.Sprintf("a uid of its own: container %q runs as %d too and would leave the mesh", c.Name, uid))
 		}
 	}
+}
+
+// sharedUID looks for containers whose traffic counts as the proxy's, since they run under a uid of its own. Where the
+// uid is the pod's and not the proxy's, that is what the pod asks for and cannot mean: nothing would be captured.
+func (s *Spec) sharedUID(d *Decision) Mistakes {
+	proxy, _ := s.proxy()
+	own, set := s.user(proxy)
+	r := reader{key: "securityContext.runAsUser"}
+	for _, c := range s.Containers {
+		uid, ok := s.user(c)
+		if c.Name == proxyContainer || c.Init && !c.Stays || !ok || !slices.Contains(d.Policy.Proxy.UIDs, uid) {
+			continue
+		}
+		if set && own == uid && proxy.RunAsUser == nil {
+			r.mistake(strconv.FormatUint(uint64(uid), 10), fmt.Sprintf(
+				"a runAsUser of its own on container %s, other than that of %q: under one uid all traffic counts as the proxy's",
+				proxyContainer, c.Name))
+			continue
+		}
+		d.Notices = append(d.Notices, fmt.Sprintf(
+			"container %q runs under the proxy's uid %d: its outbound traffic counts as the proxy's and is not redirected",
+			c.Name, uid))
+	}
+	return r.mistakes
 }

@@ -40,8 +40,13 @@ several hold, it is the first of these:
 `
 
 const pageInject = `
-` + "`sidecar.istio.io/inject`" + ` is a bool, read from the label of that name and, only where there is no such label, from the
-annotation. Empty is neither yes nor no: what the injector made of it shows in the status annotation.
+` + "`sidecar.istio.io/inject`" + ` is read from the label of that name and, only where there is no such label, from the annotation.
+Exactly ` + "`false`" + ` disables. Any other value leaves it to the injector, as Istio's does, and what the injector made of
+it shows in the status annotation.
+
+Kata's and gVisor's pods have a kernel or a network stack of their own, which meets no rules of the pod's network namespace. A pod
+of the mesh whose runtime class has such a handler does not start: leave istio-init in it. The setting ` + "`runtimeHandlers`" + `
+in [configuration.md](configuration.md) can have such pods start without redirection, or name other handlers.
 
 ## Annotations
 
@@ -63,12 +68,12 @@ A variable with ` + "`valueFrom`" + ` cannot be read: its default holds, and a w
 
 | form | for example | |
 |---|---|---|
-| a list | ` + "`80, 443`" + ` | Items with commas between them; blanks around an item do not count. An empty value is an empty list, but an empty item is a mistake. ` + "`*`" + ` is everything, alone and where the form says so. |
+| a list | ` + "`80, 443`" + ` | Items with commas between them; blanks around an item do not count. An empty value is an empty list, but an empty item is a mistake, except in lists that Istio's injector does not check: ` + "`includeOutboundPorts`" + `, interfaces and groups. ` + "`*`" + ` is everything, alone and where the form says so. |
 | a port | ` + "`8080`" + ` | From 0 to 65535. There are no ranges and no names of ports. |
 | a CIDR | ` + "`10.0.0.0/8`, `2001:db8::7/128`" + ` | Always with its length. ` + "`10.1.2.3/8`" + ` is ` + "`10.0.0.0/8`, and `::ffff:10.0.0.0/104`" + ` is that too. At most %[1]d in a list. |
 | an interface | ` + "`net1`, `tap+`" + ` | At most 15 letters, digits and ` + "`. _ - @ ~`" + `. A ` + "`+`" + ` at the end stands for every name that begins so. At most %[2]d in a list. |
 | a uid, a gid | ` + "`1000`, `2000-2999`" + ` | Numbers from 0 to %[3]d; names are known within the container only. Ranges where the form speaks of them. At most %[4]d in a list, if the form does not say otherwise. |
-| a bool | ` + "`true`" + ` | ` + "`true`, `t`, `yes`, `y`, `on`, `1`, or `false`, `f`, `no`, `n`, `off`, `0`" + ` or nothing, in capitals or not. |
+| a bool | ` + "`true`" + ` | ` + "`true`, `t`, `1`, `false`, `f` or `0`, the words also as `TRUE`, `True`, `T`, `FALSE`, `False`, `F`" + `: what Go's strconv.ParseBool takes, with which the proxy's programs read it. Anything else is false, and a warning in the log says so. |
 
 No value is longer than %[5]d bytes, which is as much as Kubernetes allows for all annotations of a pod together.
 
@@ -82,7 +87,8 @@ The proxy's own traffic must not come back to it. It is known by its uid and its
 | a number | that number | the same number |
 | 0, as TPROXY and low ports want it | %[6]d | ` + "`runAsGroup`" + `, of the container, else of the pod; %[7]d if that is not set or 0 |
 
-Nothing else in the pod should run under that uid or gid: it would be out of the mesh.
+Nothing else in the pod should run under that uid or gid: it would be out of the mesh. A container beside the proxy that does is
+named in the log and in an Event of the pod; where the uid is the pod's and the proxy has none of its own, the pod does not start.
 
 ## What wins
 

@@ -76,6 +76,12 @@ var Settings = []Setting{
 		read:  value(func(c *Conf) *[]string { return &c.Redirect.ExcludeNamespaces }, each(isName)),
 	},
 	{
+		Key: "runtimeHandlers", Initial: `{"runsc*":"refuse","gvisor*":"refuse","kata*":"refuse"}`,
+		Form:  "an object of `refuse`, `skip` or `allow`, keyed by patterns of handlers",
+		About: "Meshed pods whose runtime class has such a handler have a kernel or a network stack of their own, which meets no rules: they do not start, start without redirection and with an Event, or are treated like others. A `*` ends a pattern; the longest that fits counts.",
+		read:  value(func(c *Conf) *redirect.RuntimeHandlers { return &c.Redirect.RuntimeHandlers }, areActions),
+	},
+	{
 		Key: "dnsCapture", Initial: `"servers"`, Form: "`servers` or `all`",
 		About: "For pods that ask for DNS capture: only what goes to their nameservers, or everything to port 53. Where the runtime does not tell the nameservers it is everything.",
 		read:  value(func(c *Conf) *string { return &c.DNSCapture }, oneOf(captureServers, captureAll)),
@@ -221,6 +227,15 @@ func (c *Conf) readObject(prefix string, fields map[string]json.RawMessage) {
 			c.warn("unknown key %q: ignored", key)
 		}
 	}
+}
+
+func areActions(handlers redirect.RuntimeHandlers) bool {
+	for pattern, action := range handlers {
+		if !slices.Contains(redirect.HandlerActions, action) || strings.Contains(strings.TrimSuffix(pattern, "*"), "*") {
+			return false
+		}
+	}
+	return true
 }
 
 func isObject(key string) bool {

@@ -66,6 +66,9 @@ func TestSettings(t *testing.T) {
 		"redirect.marks.table":     {`11`, func(c *Conf) { c.Redirect.Marks.Table = 11 }},
 		"redirect.passthroughIPv4": {`"127.1.1.1"`, func(c *Conf) { c.Redirect.PassthroughIPv4 = netip.MustParseAddr("127.1.1.1") }},
 		"redirect.passthroughIPv6": {`"fd00::6"`, func(c *Conf) { c.Redirect.PassthroughIPv6 = netip.MustParseAddr("fd00::6") }},
+		"runtimeHandlers": {`{"vm-*":"skip"}`, func(c *Conf) {
+			c.Redirect.RuntimeHandlers = redirect.RuntimeHandlers{"vm-*": redirect.Leave}
+		}},
 		"redirect.values": {`{"INVALID_DROP":"true"}`, func(c *Conf) {
 			c.Redirect.Values = map[string]string{"INVALID_DROP": "true"}
 		}},

@@ -2,6 +2,7 @@ package podsource
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -29,14 +30,49 @@ func (r Ref) validate() error {
 	return nil
 }
 
-// An answer is what one try at a source brought: the pod, or a verdict and its cause.
+// String is how people write the pod.
+func (r Ref) String() string { return "pod " + brief(r.Namespace) + "/" + brief(r.Name) }
+
+// A question is what the API server is asked for, and how its answer is read.
+type question struct {
+	path     string // behind the server's URL
+	resource string // what the credential has to have the right to get
+	take     func(body []byte) answer
+}
+
+func (r Ref) question() question {
+	path := "/api/v1/namespaces/" + url.PathEscape(r.Namespace) + "/pods/" + url.PathEscape(r.Name)
+	return question{path: path, resource: "pods", take: r.take}
+}
+
+func handlerQuestion(class string) question {
+	path := "/apis/node.k8s.io/v1/runtimeclasses/" + url.PathEscape(class)
+	return question{path: path, resource: "runtimeclasses", take: func(body []byte) answer {
+		var object struct {
+			Metadata struct {
+				Name string `json:"name"`
+			} `json:"metadata"`
+			Handler string `json:"handler"`
+		}
+		err := json.Unmarshal(body, &object)
+		if err != nil || object.Metadata.Name != class || object.Handler == "" {
+			return answer{verdict: away, err: errNotClass}
+		}
+		return answer{handler: object.Handler}
+	}}
+}
+
+// An answer is what one try at a source brought: the pod or the handler, or a verdict and its cause.
 type answer struct {
 	pod     *kubepod.Pod
+	handler string
 	verdict verdict
 	err     error
 	remedy  string
 	after   time.Duration // the source wants to be left alone for so long
 }
+
+func (a answer) found() bool { return a.pod != nil || a.handler != "" }
 
 // A verdict is what a source made of the question for a pod, if not the pod.
 type verdict int

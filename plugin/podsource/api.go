@@ -9,18 +9,17 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
 )
 
-func (s Sources) askAPI(ctx context.Context, ref Ref) answer {
+func (s Sources) askAPI(ctx context.Context, q question) answer {
 	a, err := loadAccess(s.Kubeconfig)
 	if err != nil {
 		return answer{verdict: misconfigured, err: err, remedy: credentialRemedy}
 	}
-	result := a.read(ctx, s.dial, ref)
+	result := a.read(ctx, s.dial, q)
 	if result.err != nil {
 		result.err = fmt.Errorf("%s: %w", a.server, result.err)
 	}
@@ -33,9 +32,8 @@ func (s Sources) askAPI(ctx context.Context, ref Ref) answer {
 // read makes one request. That takes no more than net/http: client-go's REST client, linked in and not even called, makes
 // each start of the plugin 40 % slower, that for a pod that is not ours too. Each try is a new connection, and so may reach
 // another replica.
-func (a access) read(ctx context.Context, dial Dial, ref Ref) answer {
-	address := strings.TrimSuffix(a.server, "/") + "/api/v1/namespaces/" + url.PathEscape(ref.Namespace) + "/pods/" + url.PathEscape(ref.Name)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+func (a access) read(ctx context.Context, dial Dial, q question) answer {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(a.server, "/")+q.path, http.NoBody)
 	if err != nil {
 		return answer{verdict: misconfigured, err: err, remedy: credentialRemedy}
 	}
@@ -54,9 +52,9 @@ func (a access) read(ctx context.Context, dial Dial, ref Ref) answer {
 		return a.unheard(ctx, err)
 	}
 	if resp.StatusCode == http.StatusOK {
-		return ref.take(body)
+		return q.take(body)
 	}
-	return a.judge(resp, body)
+	return a.judge(resp, body, q)
 }
 
 func (a access) client(dial Dial) *http.Client {
@@ -80,8 +78,8 @@ type status struct {
 	} `json:"details"`
 }
 
-// judge makes a verdict of an answer that is not the pod.
-func (a access) judge(resp *http.Response, body []byte) answer {
+// judge makes a verdict of an answer that is not what was asked for.
+func (a access) judge(resp *http.Response, body []byte, q question) answer {
 	var said status
 	spoken := json.Unmarshal(body, &said) == nil && said.Kind == "Status"
 	if !spoken {
@@ -92,7 +90,7 @@ func (a access) judge(resp *http.Response, body []byte) answer {
 	case code == http.StatusUnauthorized:
 		return answer{verdict: unauthorized, err: fmt.Errorf("%w (%v)", words, a.credential), remedy: credentialRemedy}
 	case code == http.StatusForbidden:
-		remedy := fmt.Sprintf(rightRemedy, a.credential.holder())
+		remedy := fmt.Sprintf(rightRemedy, a.credential.holder(), q.resource)
 		return answer{verdict: forbidden, err: fmt.Errorf("%w (%v)", words, a.credential), remedy: remedy}
 	case code == http.StatusNotFound && spoken: // else there is no such path, and it is no API server
 		return answer{verdict: absent, err: errAbsent}

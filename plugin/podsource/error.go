@@ -36,29 +36,32 @@ var classWords = map[Class]string{
 	Unreachable: "no source could tell",
 }
 
-// Error is a pod that was not found. Its text is for whoever reads `kubectl describe pod` at night.
+// Error is a pod, or its runtime class, that was not found. Its text is for whoever reads `kubectl describe pod` at night.
 type Error struct {
 	Class      Class
-	Pod        Ref
+	What       string // such as "pod shop/web-0"
 	Took       time.Duration
 	Agent, API error // what each source said last
 	Remedy     string
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("read pod %s/%s (%v): %s: agent: %v; API server: %v; remedy: %s", brief(e.Pod.Namespace),
-		brief(e.Pod.Name), e.Took.Round(time.Millisecond), classWords[e.Class], e.Agent, e.API, e.Remedy)
+	return fmt.Sprintf("read %s (%v): %s: agent: %v; API server: %v; remedy: %s", e.What,
+		e.Took.Round(time.Millisecond), classWords[e.Class], e.Agent, e.API, e.Remedy)
 }
 
 // Unwrap returns what the sources said.
 func (e *Error) Unwrap() []error { return []error{e.Agent, e.API} }
 
 var (
-	errNotAsked = errors.New("not asked")
-	errSilent   = errors.New("no answer in time")
-	errBroken   = errors.New("the connection broke off before the answer was whole")
-	errAbsent   = errors.New("there is no such pod")
-	errNonsense = errors.New("what it answers is not the pod that was asked for")
+	errNotAsked  = errors.New("not asked")
+	errNoHandler = errors.New("it does not know the handler of that class")
+	errSilent    = errors.New("no answer in time")
+	errBroken    = errors.New("the connection broke off before the answer was whole")
+	errAbsent    = errors.New("there is no such pod")
+	errNotClass  = errors.New("what it answers is not the runtime class that was asked for")
+	errNoClass   = errors.New("there is no such runtime class")
+	errNonsense  = errors.New("what it answers is not the pod that was asked for")
 )
 
 // What to do, in an administrator's words.
@@ -66,7 +69,8 @@ const (
 	badRefRemedy     = "check K8S_POD_NAMESPACE and K8S_POD_NAME in what the runtime passes as CNI_ARGS"
 	goneRemedy       = "none is needed if it was deleted or created anew: the kubelet clears this sandbox away; else delete the pod"
 	credentialRemedy = "check that the sidecar-cni agent runs on this node: it writes kubeconfig and token, and renews them"
-	rightRemedy      = "allow %s to get pods, as the chart's ClusterRole sidecar-cni-plugin does"
+	noClassRemedy    = "create the runtime class, or have the pod name another one"
+	rightRemedy      = "allow %s to get %s, as the chart's ClusterRole sidecar-cni-plugin does"
 	serverRemedy     = "check that %s, in kubeconfig %s, is the Kubernetes API server"
 	overloadRemedy   = "wait for the API server, the kubelet tries again; or check that the sidecar-cni agent runs on this node"
 	reachRemedy      = "check that the sidecar-cni agent runs on this node, or that the node reaches %s; the kubelet tries again"

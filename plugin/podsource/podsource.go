@@ -30,6 +30,7 @@ package podsource
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"time"
@@ -78,44 +79,76 @@ const (
 // Find asks until a source hands out the pod, no further try could help, or ctx ends. Its error is an *Error.
 func (s Sources) Find(ctx context.Context, ref Ref) (Found, error) {
 	if err := ref.validate(); err != nil {
-		return Found{}, &Error{Class: Rejected, Pod: ref, Agent: errNotAsked, API: err, Remedy: badRefRemedy}
+		return Found{}, &Error{Class: Rejected, What: ref.String(), Agent: errNotAsked, API: err, Remedy: badRefRemedy}
 	}
-	search := search{Sources: s, ref: ref, began: time.Now()}
+	search := search{
+		what:     ref.String(),
+		askAgent: func(ctx context.Context) answer { return s.askAgent(ctx, ref) },
+		askAPI:   func(ctx context.Context) answer { return s.askAPI(ctx, ref.question()) },
+	}
+	found, from, err := search.run(ctx)
+	if err != nil {
+		return Found{}, err
+	}
+	return Found{Pod: found.pod.Facts(), UID: found.pod.Metadata.UID, From: from}, nil
+}
+
+// Handler asks the API server for the handler of a runtime class, which whoever told of the pod did not know. Its error is
+// an *Error.
+func (s Sources) Handler(ctx context.Context, class string) (string, error) {
+	search := search{
+		what:     fmt.Sprintf("runtime class %q", brief(class)),
+		askAgent: func(context.Context) answer { return answer{verdict: away, err: errNoHandler} },
+		askAPI:   func(ctx context.Context) answer { return s.askAPI(ctx, handlerQuestion(class)) },
+	}
+	found, _, err := search.run(ctx)
+	if e, ok := errors.AsType[*Error](err); ok && e.Class == Gone { // of the class nothing is known, of the pod it is
+		e.Class, e.API, e.Remedy = Unreachable, errNoClass, noClassRemedy
+	}
+	return found.handler, err
+}
+
+// A search is one call: what it is for, how the sources are asked, and what each said last.
+type search struct {
+	what             string
+	askAgent, askAPI func(context.Context) answer
+	began            time.Time
+	agent, api       answer
+	apiAfter         time.Time // the API server wants to be left alone until then
+	gone             time.Time // when it was first heard that there is no such object
+}
+
+// run asks in rounds, until one of them brings what is searched for. It tells which source had it.
+func (s *search) run(ctx context.Context) (answer, string, error) {
+	s.began = time.Now()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		round := time.Now()
-		if found, ok := search.round(ctx); ok {
-			return found, nil
+		if from := s.round(ctx); from == FromAgent {
+			return s.agent, from, nil
+		} else if from == FromAPI {
+			return s.api, from, nil
 		}
-		if search.settled(round) || !wait(ctx, pause/2+rand.N(pause/2)) {
-			return Found{}, search.failure()
+		if s.settled(round) || !wait(ctx, pause/2+rand.N(pause/2)) {
+			return answer{}, "", s.failure()
 		}
 	}
 }
 
-// A search is one call of Find: which pod it is for, and what each source said last.
-type search struct {
-	Sources
-	ref        Ref
-	began      time.Time
-	agent, api answer
-	apiAfter   time.Time // the API server wants to be left alone until then
-	gone       time.Time // when it was first heard that there is no such pod
-}
-
-func (s *search) round(ctx context.Context) (Found, bool) {
+// round asks each source once, and returns the name of the one that has what is searched for; none is "".
+func (s *search) round(ctx context.Context) string {
 	s.agent = ask(ctx, s.askAgent, agentBound, s.agent)
-	if pod := s.agent.pod; pod != nil {
-		return Found{Pod: pod.Facts(), UID: pod.Metadata.UID, From: FromAgent}, true
+	if s.agent.found() {
+		return FromAgent
 	}
 	if time.Now().Before(s.apiAfter) {
-		return Found{}, false
+		return ""
 	}
 	s.api = ask(ctx, s.askAPI, apiBound, s.api)
-	if pod := s.api.pod; pod != nil {
-		return Found{Pod: pod.Facts(), UID: pod.Metadata.UID, From: FromAPI}, true
+	if s.api.found() {
+		return FromAPI
 	}
 	s.apiAfter = time.Now().Add(s.api.after)
-	return Found{}, false
+	return ""
 }
 
 // ask makes one try, bounded so that the other source and further tries have their turn. That a source was silent when
@@ -133,10 +166,6 @@ func ask(ctx context.Context, source func(context.Context) answer, bound time.Du
 	}
 	return a
 }
-
-func (s *search) askAgent(ctx context.Context) answer { return s.Sources.askAgent(ctx, s.ref) }
-
-func (s *search) askAPI(ctx context.Context) answer { return s.Sources.askAPI(ctx, s.ref) }
 
 // settled reports whether another round, after one that began then, would bring nothing new.
 func (s *search) settled(round time.Time) bool {
@@ -167,7 +196,7 @@ func (s *search) failure() *Error {
 	if class == Gone {
 		remedy = goneRemedy
 	}
-	return &Error{Class: class, Pod: s.ref, Took: time.Since(s.began), Agent: s.agent.err, API: s.api.err, Remedy: remedy}
+	return &Error{Class: class, What: s.what, Took: time.Since(s.began), Agent: s.agent.err, API: s.api.err, Remedy: remedy}
 }
 
 // wait reports whether it waited: a pause that would outlast ctx is not begun.

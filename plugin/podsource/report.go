@@ -15,9 +15,10 @@ const reportBound = 20 * time.Millisecond
 type Outcome struct {
 	Command              string // ADD, DEL, CHECK, ...
 	Namespace, Name, UID string
-	Outcome              string // such as redirected, skipped, failed
-	Reason               string // a word from a closed list: it becomes a metric's label
-	Message              string // of a failure: what the runtime was told
+	Outcome              string   // such as redirected, skipped, failed
+	Reason               string   // a word from a closed list: it becomes a metric's label
+	Message              string   // of a failure: what the runtime was told
+	Notices              []string // what whoever runs the pod must know: they become Events
 	Phases               map[string]time.Duration
 }
 
@@ -27,7 +28,7 @@ func (o Outcome) MarshalJSON() ([]byte, error) {
 	for name, took := range o.Phases {
 		phases[name] = took.Seconds()
 	}
-	return json.Marshal(wireOutcome{o.Command, o.Namespace, o.Name, o.UID, o.Outcome, o.Reason, o.Message, phases})
+	return json.Marshal(wireOutcome{o.Command, o.Namespace, o.Name, o.UID, o.Outcome, o.Reason, o.Message, o.Notices, phases})
 }
 
 type wireOutcome struct {
@@ -38,6 +39,7 @@ type wireOutcome struct {
 	Outcome   string             `json:"outcome"`
 	Reason    string             `json:"reason,omitempty"`
 	Message   string             `json:"message,omitempty"`
+	Notices   []string           `json:"notices,omitempty"`
 	Phases    map[string]float64 `json:"phases,omitempty"` // seconds
 }
 

@@ -19,6 +19,9 @@ import (
 type Pod struct {
 	Metadata Metadata `json:"metadata"`
 	Spec     Spec     `json:"spec"`
+
+	// RuntimeHandler is the handler of the pod's runtime class. The node agent adds it; no object of the API has it.
+	RuntimeHandler string `json:"runtimeHandler,omitempty"`
 }
 
 // Metadata says which pod it is, and what was said about it.
@@ -32,9 +35,10 @@ type Metadata struct {
 
 // Spec is what runs in it.
 type Spec struct {
-	InitContainers  []Container `json:"initContainers,omitempty"`
-	Containers      []Container `json:"containers,omitempty"`
-	SecurityContext User        `json:"securityContext,omitzero"`
+	InitContainers   []Container `json:"initContainers,omitempty"`
+	Containers       []Container `json:"containers,omitempty"`
+	SecurityContext  User        `json:"securityContext,omitzero"`
+	RuntimeClassName string      `json:"runtimeClassName,omitempty"`
 }
 
 // Container is one of the pod's.
@@ -78,6 +82,7 @@ func (p *Pod) Mirror() bool { return p.Metadata.Annotations[mirrored] != "" }
 func (p *Pod) Facts() redirect.Pod {
 	spec := &redirect.Spec{
 		Labels: p.Metadata.Labels, RunAsUser: p.Spec.SecurityContext.RunAsUser, RunAsGroup: p.Spec.SecurityContext.RunAsGroup,
+		RuntimeClass: p.Spec.RuntimeClassName, RuntimeHandler: p.RuntimeHandler,
 	}
 	for _, c := range p.Spec.InitContainers {
 		facts := c.facts()
@@ -91,7 +96,9 @@ func (p *Pod) Facts() redirect.Pod {
 	if annotations == nil {
 		annotations = map[string]string{} // told, and empty
 	}
-	return redirect.Pod{Namespace: p.Metadata.Namespace, Name: p.Metadata.Name, Annotations: annotations, Spec: spec}
+	return redirect.Pod{
+		Namespace: p.Metadata.Namespace, Name: p.Metadata.Name, Static: p.Mirror(), Annotations: annotations, Spec: spec,
+	}
 }
 
 func (c Container) facts() redirect.Container {

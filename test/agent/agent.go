@@ -28,9 +28,10 @@ type Server struct {
 	socket   string
 	outcomes chan Outcome
 
-	mu    sync.Mutex
-	pods  map[string]*corev1.Pod
-	fault Fault
+	mu       sync.Mutex
+	pods     map[string]*corev1.Pod
+	handlers map[string]string // by runtime class
+	fault    Fault
 }
 
 // A Fault stands before the agent's own answers.
@@ -45,6 +46,7 @@ type Outcome struct {
 	Outcome   string             `json:"outcome"`
 	Reason    string             `json:"reason"`
 	Message   string             `json:"message"`
+	Notices   []string           `json:"notices"`
 	Phases    map[string]float64 `json:"phases"`
 }
 
@@ -69,7 +71,7 @@ func Start(t testing.TB) *Server {
 // Serve serves on l, until the test ends.
 func Serve(t testing.TB, l net.Listener) *Server {
 	t.Helper()
-	s := &Server{pods: map[string]*corev1.Pod{}, outcomes: make(chan Outcome, 1024)}
+	s := &Server{pods: map[string]*corev1.Pod{}, handlers: map[string]string{}, outcomes: make(chan Outcome, 1024)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/pods/{namespace}/{name}", s.pod)
 	mux.HandleFunc("POST /v1/outcomes", s.outcome)
@@ -102,6 +104,13 @@ func (s *Server) Put(pods ...*corev1.Pod) {
 	}
 }
 
+// PutHandler makes the handler of a runtime class known.
+func (s *Server) PutHandler(class, handler string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.handlers[class] = handler
+}
+
 // Break puts a fault before all answers. Nil mends it.
 func (s *Server) Break(fault Fault) {
 	s.mu.Lock()
@@ -124,6 +133,10 @@ func (s *Server) broken(next http.Handler) http.Handler {
 func (s *Server) pod(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	pod, ok := s.pods[r.PathValue("namespace")+"/"+r.PathValue("name")]
+	handler := ""
+	if ok && pod.Spec.RuntimeClassName != nil {
+		handler = s.handlers[*pod.Spec.RuntimeClassName]
+	}
 	s.mu.Unlock()
 	uid := r.URL.Query().Get("uid")
 	switch {
@@ -132,7 +145,10 @@ func (s *Server) pod(w http.ResponseWriter, r *http.Request) {
 	case uid != "" && uid != string(pod.UID) && pod.Annotations["kubernetes.io/config.mirror"] == "":
 		answer(w, http.StatusNotFound, map[string]string{"reason": "uid", "uid": string(pod.UID)})
 	default:
-		answer(w, http.StatusOK, pod)
+		answer(w, http.StatusOK, struct {
+			*corev1.Pod
+			RuntimeHandler string `json:"runtimeHandler,omitempty"`
+		}{pod, handler})
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package apiserver is an API server for tests. It keeps pods, nodes and Events, wants a token, and fails in every way
+// Package apiserver is an API server for tests. It keeps pods, nodes, Events and runtime classes, wants a token, and fails in every way
 // that is asked for, in the wire format of the real one: TLS, Status objects, JSON and protobuf, lists and watches.
 //
 //	api := apiserver.Start(t)
@@ -39,6 +39,7 @@ type Server struct {
 	pods     *collection
 	nodes    *collection
 	events   *collection
+	classes  *collection // of runtimes
 	history  history
 	budgets  map[string]bool // pods that a PodDisruptionBudget protects
 	streams  bool            // whether watches begin with a list if asked to
@@ -73,6 +74,7 @@ func Serve(t testing.TB, l net.Listener) *Server {
 		pods:    newCollection("pods", "Pod"),
 		nodes:   newCollection("nodes", "Node"),
 		events:  newCollection("events", "Event"),
+		classes: newCollection("runtimeclasses", "RuntimeClass"),
 		history: history{changed: make(chan struct{})}, dropped: make(chan struct{}),
 		budgets: map[string]bool{}, streams: true,
 		token: Token(Account, time.Now().Add(time.Hour)),

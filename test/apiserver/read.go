@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -27,6 +28,8 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET "+namespace+"/events", s.many(s.events))
 	mux.HandleFunc("POST "+namespace+"/events", s.createEvent)
 	mux.HandleFunc("PATCH "+namespace+"/events/{name}", s.patch(s.events, ""))
+	mux.HandleFunc("GET /apis/node.k8s.io/v1/runtimeclasses/{name}", s.one(s.classes))
+	mux.HandleFunc("GET /apis/node.k8s.io/v1/runtimeclasses", s.many(s.classes))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "404 page not found", http.StatusNotFound) })
 	return mux
 }
@@ -70,6 +73,8 @@ func (c *collection) listOf(objects []object, version int) runtime.Object {
 	switch c.kind.Kind {
 	case "Node":
 		return &corev1.NodeList{ListMeta: meta, Items: items[corev1.Node](objects)}
+	case "RuntimeClass":
+		return &nodev1.RuntimeClassList{ListMeta: meta, Items: items[nodev1.RuntimeClass](objects)}
 	case "Event":
 		return &corev1.EventList{ListMeta: meta, Items: items[corev1.Event](objects)}
 	default:

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -106,6 +107,13 @@ func (s *Server) PutNode(node *corev1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.put(s.nodes, key("", node.Name), node)
+}
+
+// PutHandler makes a runtime class with that handler known, in place of another of its name.
+func (s *Server) PutHandler(class, handler string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.put(s.classes, key("", class), &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Handler: handler})
 }
 
 // Pod returns a pod as it is now, nil if there is none.

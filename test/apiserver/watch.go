@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -141,6 +142,8 @@ func bookmark(what watched, version int, annotations map[string]string) object {
 		return &corev1.Node{ObjectMeta: meta}
 	case "Event":
 		return &corev1.Event{ObjectMeta: meta}
+	case "RuntimeClass":
+		return &nodev1.RuntimeClass{ObjectMeta: meta}
 	default:
 		return &corev1.Pod{ObjectMeta: meta}
 	}

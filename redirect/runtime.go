@@ -1,0 +1,72 @@
+package redirect
+
+import (
+	"fmt"
+	"strings"
+)
+
+// RuntimeHandlers says, by patterns of handlers, what becomes of a pod that is ours and whose runtime may have a kernel or
+// a network stack of its own: Kata's virtual machines take their traffic from the interface itself, gVisor keeps it in its
+// own stack. Neither meets rules in the pod's network namespace. A * at the end of a pattern stands for anything; of
+// several patterns that fit, the longest counts.
+type RuntimeHandlers map[string]HandlerAction
+
+// HandlerAction is what becomes of such a pod.
+type HandlerAction string
+
+// The actions.
+const (
+	Refuse HandlerAction = "refuse" // it does not start
+	Leave  HandlerAction = "skip"   // it starts without redirection, and its owner is told
+	Allow  HandlerAction = "allow"  // it is redirected like any other: its handler runs ordinary containers
+)
+
+// HandlerActions lists them.
+var HandlerActions = []HandlerAction{Refuse, Leave, Allow}
+
+// Action returns what becomes of a pod with a handler. One that no pattern fits runs ordinary containers.
+func (h RuntimeHandlers) Action(handler string) HandlerAction {
+	action, longest := Allow, -1
+	for pattern, a := range h {
+		if len(pattern) > longest && fits(pattern, handler) {
+			action, longest = a, len(pattern)
+		}
+	}
+	return action
+}
+
+func fits(pattern, handler string) bool {
+	if stem, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(handler, stem)
+	}
+	return pattern == handler
+}
+
+// UnsupportedRuntime is the error of a pod that is ours and whose runtime never meets our rules.
+type UnsupportedRuntime struct{ Class, Handler string }
+
+func (e *UnsupportedRuntime) Error() string {
+	return fmt.Sprintf("runtime class %q has the handler %q, whose pods have a kernel or network stack of their own: "+
+		"rules in their network namespace redirect nothing", e.Class, e.Handler)
+}
+
+// decideRuntime returns what the runtime alone decides: the zero decision says that it is one like any other.
+func (s *Spec) decideRuntime(cfg Config) (Decision, error) {
+	if s.RuntimeClass == "" {
+		return Decision{}, nil
+	}
+	if s.RuntimeHandler == "" {
+		return Decision{AskHandler: true}, nil
+	}
+	unsupported := &UnsupportedRuntime{s.RuntimeClass, s.RuntimeHandler}
+	switch cfg.RuntimeHandlers.Action(s.RuntimeHandler) {
+	case Refuse:
+		return Decision{}, unsupported
+	case Leave:
+		return Decision{Skip: OwnKernel, Notices: []string{
+			"its traffic goes past the sidecar: " + unsupported.Error(),
+		}}, nil
+	case Allow:
+	}
+	return Decision{}, nil
+}
