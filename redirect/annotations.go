@@ -1,7 +1,6 @@
 package redirect
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -203,95 +202,4 @@ func (c Config) value(pod map[string]string, key string) string {
 		return strconv.Itoa(int(c.Status))
 	}
 	return s.initial
-}
-
-// basis is the policy of a pod that asks for nothing, before the table has been read.
-func (c Config) basis() Policy {
-	return Policy{
-		Ports:       c.Ports,
-		Proxy:       c.Proxy,
-		Inbound:     Inbound{ExcludePorts: sorted(slices.Clone(c.Open))},
-		Marks:       c.Marks,
-		Passthrough: []netip.Addr{c.PassthroughIPv4, c.PassthroughIPv6},
-	}
-}
-
-// parsePod reads the table for a pod that is known to be ours.
-func parsePod(pod Pod, cfg Config) (Decision, error) {
-	d := Decision{Policy: cfg.basis()}
-	d.Policy.Proxy = pod.Spec.identity(cfg)
-	proxy, _ := pod.Spec.proxy()
-	var mistakes Mistakes
-	for _, s := range settings {
-		facts := pod.Annotations
-		if s.env {
-			facts = proxy.Env
-		}
-		r := reader{key: s.nameIn(facts), dropEmpty: s.lenient}
-		if s.env && slices.Contains(proxy.EnvFrom, s.key) {
-			d.Warnings = append(d.Warnings, fmt.Sprintf("%s: its value comes from elsewhere and cannot be read: taken as %q",
-				s.key, cfg.value(nil, s.key)))
-		}
-		value := cfg.value(facts, s.key)
-		if len(value) > maxText {
-			r.mistake(value, fmt.Sprintf("at most %d bytes", maxText))
-		} else {
-			s.read(&r, value, &d.Policy)
-		}
-		mistakes = append(mistakes, r.mistakes...)
-		for _, m := range r.ignored {
-			d.Warnings = append(d.Warnings, m.String()+": taken as false")
-		}
-	}
-	mistakes = append(mistakes, pod.crossCheck(cfg, &d)...)
-	if len(mistakes) > 0 {
-		return Decision{Warnings: d.Warnings, Notices: d.Notices}, mistakes
-	}
-	return d, nil
-}
-
-func (s setting) nameIn(facts map[string]string) string {
-	if _, ok := facts[s.key]; !ok && s.older != "" {
-		if _, ok := facts[s.older]; ok {
-			return s.older
-		}
-	}
-	return s.key
-}
-
-// crossCheck reads what depends on more than one fact.
-func (p Pod) crossCheck(cfg Config, d *Decision) Mistakes {
-	uids, own := reader{key: keyExcludeUIDs}, p.Spec.proxyUsers(d.Policy.Proxy)
-	for _, uid := range own {
-		if d.Policy.Outbound.ExcludeUIDs.Holds(uid) {
-			uids.mistake(cfg.value(p.Annotations, keyExcludeUIDs), fmt.Sprintf("uids without the proxy's own, %d", uid))
-		}
-	}
-	bypass := reader{key: keyBypass}
-	if cfg.value(p.Annotations, keyBypass) == "bypass" {
-		ids := p.Spec.bypass(&bypass, own)
-		d.Policy.Outbound.ExcludeUIDs = mergeIDs(append(d.Policy.Outbound.ExcludeUIDs, ids...))
-	}
-	d.Policy.DNS.Everywhere = d.Policy.DNS.Everywhere || cfg.CaptureAllDNS
-	if d.Policy.DNS.find(p.Nameservers) {
-		d.Warnings = append(d.Warnings,
-			"the runtime did not pass the pod's nameservers (capability dns): all of port 53 is captured")
-	}
-	shared := p.Spec.sharedUID(d)
-	return slices.Concat(shared, uids.mistakes, bypass.mistakes)
-}
-
-// find settles which nameservers are captured: those of the pod where they are known, else everything, which it reports.
-func (d *DNS) find(servers []netip.Addr) (unknown bool) {
-	unknown = d.Capture && !d.Everywhere && len(servers) == 0
-	d.Everywhere = d.Capture && (d.Everywhere || unknown)
-	if !d.Capture || d.Everywhere {
-		return unknown
-	}
-	for _, s := range servers {
-		d.Servers = append(d.Servers, s.WithZone("").Unmap())
-	}
-	slices.SortFunc(d.Servers, netip.Addr.Compare)
-	d.Servers = slices.Compact(d.Servers)
-	return false
 }

@@ -13,6 +13,7 @@ const (
 	chainDivert     = "ISTIO_DIVERT"
 	chainTProxy     = "ISTIO_TPROXY"
 	chainDrop       = "ISTIO_DROP"
+	chainIncluded   = "ISTIO_INCLUDED"
 )
 
 const (
@@ -55,17 +56,26 @@ func Compile(p Policy) Ruleset {
 
 // virtualInterfaces come before all else of nat: traffic of a virtual machine is the pod's outbound traffic, though it
 // enters from an interface.
+//
+// The included CIDRs stand in a chain of their own then, for the interfaces and for the pod: once for each interface they
+// would be more than a node can hold.
 func (c *compiler) virtualInterfaces() {
 	for _, name := range c.VirtualInterfaces {
 		in := Match{In: name}
-		if !c.Outbound.All {
-			in.Destination.Prefixes = c.Outbound.CIDRs
-		}
-		if c.Outbound.All || len(c.Outbound.CIDRs) > 0 {
+		if c.Outbound.All {
 			c.prerouting(NAT, Rule{"virtual interface, its traffic is outbound", in, jump(chainRedirect)})
+		} else if len(c.Outbound.CIDRs) > 0 {
+			c.prerouting(NAT, Rule{"virtual interface, its traffic is outbound", in, jump(chainIncluded)})
 		}
-		c.prerouting(NAT, Rule{"virtual interface, nothing else is captured", Match{In: name}, returns})
+		c.prerouting(NAT, Rule{"virtual interface, nothing else is captured", in, returns})
 	}
+	if len(c.VirtualInterfaces) > 0 && !c.Outbound.All && len(c.Outbound.CIDRs) > 0 {
+		c.rules(NAT, chainIncluded, c.includedCIDRs())
+	}
+}
+
+func (c *compiler) includedCIDRs() Rule {
+	return Rule{"included outbound CIDR", Match{Destination: Addresses{Prefixes: c.Outbound.CIDRs}}, jump(chainRedirect)}
 }
 
 func (c *compiler) excludedInterfaces() {
@@ -247,8 +257,10 @@ func (c *compiler) destinations(add func(...Rule)) {
 	switch {
 	case c.Outbound.All:
 		add(Rule{"everything else", Match{}, jump(chainRedirect)})
+	case len(c.Outbound.CIDRs) > 0 && len(c.VirtualInterfaces) > 0:
+		add(Rule{"included outbound CIDRs", Match{}, jump(chainIncluded)})
 	case len(c.Outbound.CIDRs) > 0:
-		add(Rule{"included outbound CIDR", Match{Destination: Addresses{Prefixes: c.Outbound.CIDRs}}, jump(chainRedirect)})
+		add(c.includedCIDRs())
 	}
 }
 

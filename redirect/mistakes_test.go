@@ -236,7 +236,7 @@ func TestMoreThanAnybodyNeeds(t *testing.T) {
 		value func(n int) string
 		most  int
 	}{
-		{portLists, func(n int) string { return "1" + strings.Repeat(",1", n-1) }, 1 << 16},
+		{portLists, func(n int) string { return "1" + strings.Repeat(",1", n-1) }, 1 << 16}, // one port, many times
 		{interfaceLists, names, 256},
 		{idLists[:1], numbers, 64},
 		{idLists[1:2], numbers, 1024},
@@ -252,6 +252,51 @@ func TestMoreThanAnybodyNeeds(t *testing.T) {
 					t.Errorf("%d items: mistakes (-want +got):\n%s", n, diff)
 				}
 			}
+		}
+	}
+}
+
+// What a pod costs is bounded as a whole, not key by key.
+func TestAllThatAPodAsksForIsBounded(t *testing.T) {
+	t.Parallel()
+	cidrs := func(n int) string {
+		var list []string
+		for i := range n {
+			list = append(list, fmt.Sprintf("10.%d.%d.0/25", i/250, i%250))
+		}
+		return strings.Join(list, ",")
+	}
+	included, excluded := annotation(traffic+"includeOutboundIPRanges", cidrs(8000)), annotation(traffic+"excludeOutboundIPRanges", cidrs(8000))
+	interfaces := func(n int) change {
+		var list []string
+		for i := range n {
+			list = append(list, fmt.Sprintf("vm%d", i))
+		}
+		return annotation("istio.io/reroute-virtual-interfaces", strings.Join(list, ","))
+	}
+	for name, row := range map[string]struct {
+		change change
+		key    string // that is named; "" if the pod is taken
+	}{
+		"CIDRs, included and excluded":       {together(included, excluded), ""},
+		"CIDRs for every interface":          {together(included, interfaces(64)), ""},
+		"CIDRs for more interfaces than fit": {together(included, excluded, interfaces(256)), traffic + "includeOutboundIPRanges"},
+		"CIDRs for DNS, groups and TPROXY":   {together(included, variable(captureDNS, "true"), variable("ISTIO_OUTBOUND_OWNER_GROUPS", numbers(64))), ""},
+		"ports in both directions":           {together(annotation(traffic+"includeInboundPorts", numbers(3000)), annotation(traffic+"excludeOutboundPorts", numbers(2500))), ""},
+		"more ports than fit":                {annotation(traffic+"includeInboundPorts", numbers(9000)), traffic + "includeInboundPorts"},
+		"ports that TPROXY needs two rules for": {together(annotation(traffic+"includeInboundPorts", numbers(5000)), annotation(istio+"interceptionMode", "TPROXY")),
+			traffic + "includeInboundPorts"},
+	} {
+		d, err := Decide(meshed(row.change), Defaults())
+		switch mistakes, _ := err.(Mistakes); { //nolint:errorlint // Decide promises the bare type
+		case row.key == "" && err != nil:
+			t.Errorf("%s: %v", name, err)
+		case row.key == "":
+			if size := Compile(d.Policy).Size(); size > maxRules {
+				t.Errorf("%s: accepted with %d rules", name, size)
+			}
+		case len(mistakes) != 1 || mistakes[0].Key != row.key || !strings.Contains(err.Error(), "rules, at most 16384 are possible"):
+			t.Errorf("%s: %v; want a mistake of %s", name, err, row.key)
 		}
 	}
 }

@@ -248,6 +248,37 @@ func (a Addresses) of(f Family) (Addresses, bool) {
 	return of, a.Not || !of.zero()
 }
 
+// Size is how many single rules the ruleset comes to in both families where each item of a list is a rule of its own, as
+// with iptables. It bounds what a ruleset costs a node.
+func (rs Ruleset) Size() int {
+	size := 0
+	for _, c := range rs.Chains {
+		for _, r := range c.Rules {
+			for _, f := range Families {
+				size += r.If.size(f)
+			}
+		}
+	}
+	return size
+}
+
+func (m Match) size(f Family) int {
+	of, possible := m.For(f)
+	if !possible {
+		return 0
+	}
+	size := 1
+	for _, items := range []int{
+		len(of.Source.Prefixes), len(of.Destination.Prefixes), len(m.SourcePort.List), len(m.UID), len(m.GID),
+	} {
+		size *= max(items, 1)
+	}
+	if !m.DestinationPort.Not {
+		size *= max(len(m.DestinationPort.List), 1)
+	}
+	return size
+}
+
 // Chain returns the chain of that table and name.
 func (rs Ruleset) Chain(t Table, name string) (Chain, bool) {
 	i := slices.IndexFunc(rs.Chains, func(c Chain) bool { return c.Table == t && c.Name == name })
