@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -41,20 +42,34 @@ func (r *Repairer) examine(ctx context.Context, s search, one *subject) Result {
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// judge reads the rules in a pod's namespace.
+// judge reads the rules in a pod's namespace. Ours are compared with what the record says, else
+// with what the pod asks for now.
 func (r *Repairer) judge(ctx context.Context, at *place, one *subject) Result {
 	var signs []sign
 	err := at.enter(func() (err error) {
-		signs, err = look()
+		signs, err = look(r.proxyOf(at, one))
 		return err
 	})
+	others := slices.DeleteFunc(slices.Clone(signs), func(s sign) bool { return s.ours })
 	switch {
 	case err != nil:
 		return one.result(Unreachable, "its rules were not read: "+oneLine(err))
 	case len(signs) == 0:
-		return one.result(Missing, "no rule in its network namespace redirects anything")
-	case at.record == nil && one.mistake != nil:
-		return one.result(Foreign, by(signs))
+		return one.result(Missing, "no rule in its network namespace redirects to the sidecar")
+	case len(others) > 0 && at.record != nil:
+		return one.altered("rules of another tool redirect it, beside what was recorded",
+			unexpected(others))
+	case len(others) > 0:
+		return one.result(Foreign, "rules of another tool redirect it, the first in "+others[0].where)
+	}
+	return r.compare(ctx, at, one, "rules of sidecar-cni redirect it, the first in "+signs[0].where)
+}
+
+// compare looks whether the rules, which are ours, are what they should be. The words are said of
+// rules that nobody can tell.
+func (r *Repairer) compare(ctx context.Context, at *place, one *subject, words string) Result {
+	if at.record == nil && one.mistake != nil {
+		return one.result(Foreign, words)
 	}
 	policy, backend := one.policy, r.backendFor(at)
 	if at.record != nil {
@@ -68,33 +83,42 @@ func (r *Repairer) judge(ctx context.Context, at *place, one *subject) Result {
 	var lacking *lackingError
 	switch {
 	case errors.As(err, &lacking):
-		return one.result(Foreign, fmt.Sprintf("%s: they cannot be compared: %s", by(signs), oneLine(err)))
+		return one.result(Foreign, fmt.Sprintf("%s: they cannot be compared: %s", words, oneLine(err)))
 	case err != nil:
 		return one.result(Unreachable, "its rules were not read: "+oneLine(err))
 	case len(problems) == 0:
 		return one.result(Redirected, "")
 	case at.record == nil:
-		return one.result(Foreign, by(signs)+", and no record says what it should be")
-	case backend == redirect.DialectNFTables && !anyOurs(signs):
-		return one.result(Foreign, by(signs))
+		return one.result(Foreign, words+", and no record says what it should be")
 	}
-	result := one.result(Altered, "its rules are not those that were recorded")
-	result.Problems = problems
-	return result
+	return one.altered("its rules are not those that were recorded", problems)
 }
 
-// by says whose the rules are. Chains have no comments, so one sign of ours is enough.
-func by(signs []sign) string {
-	for _, s := range signs {
-		if s.ours {
-			return "rules of sidecar-cni redirect it, the first in " + s.where
+// proxyOf is where traffic of the pod has to end: on the ports that were recorded, else on those
+// of the configuration.
+func (r *Repairer) proxyOf(at *place, one *subject) proxy {
+	ports := r.cfg.Redirect.Ports
+	if at.record != nil {
+		ports = at.record.Policy.Ports
+	}
+	p := proxy{ports: []uint16{ports.Outbound, ports.Inbound, ports.DNS}}
+	for _, ip := range one.pod.Status.PodIPs {
+		if addr, err := netip.ParseAddr(ip.IP); err == nil {
+			p.addrs = append(p.addrs, addr)
 		}
 	}
-	return "rules of another tool redirect it, the first in " + signs[0].where
+	return p
 }
 
-func anyOurs(signs []sign) bool {
-	return slices.ContainsFunc(signs, func(s sign) bool { return s.ours })
+// unexpected names another tool's chains as differences from what was recorded.
+func unexpected(others []sign) []redirect.Problem {
+	problems := make([]redirect.Problem, len(others))
+	for i, s := range others {
+		problems[i] = redirect.Problem{
+			Where: s.where, What: "unexpected: it redirects to the sidecar, and is not ours",
+		}
+	}
+	return problems
 }
 
 // A backend writes rules into the namespace of the calling thread, and compares.

@@ -13,8 +13,8 @@ type Finding string
 // The findings, a closed list.
 const (
 	Redirected  Finding = "redirected"  // its rules are those that were recorded
-	Missing     Finding = "missing"     // nothing redirects anything
-	Altered     Finding = "altered"     // its rules are ours, and not as they were recorded
+	Missing     Finding = "missing"     // nothing redirects anything to its proxy
+	Altered     Finding = "altered"     // its rules are not those that were recorded
 	Foreign     Finding = "foreign"     // programmed by another: a tool, a revision of ours, a backend
 	Excluded    Finding = "excluded"    // it has a sidecar and its namespace is excluded: it is open
 	Starting    Finding = "starting"    // it has no address yet

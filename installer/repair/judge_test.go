@@ -83,7 +83,7 @@ func TestAPodWhoseRecordIsLost(t *testing.T) {
 
 func TestRulesThatAreNotThoseRecordedAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	nft := func(t *testing.T, ns *netns.NS, args ...string) { ns.Run(t, "", "nft", args...) }
+	nftCommand := func(t *testing.T, ns *netns.NS, args ...string) { ns.Run(t, "", "nft", args...) }
 	rows := map[string]struct {
 		backend string
 		change  func(*testing.T, *netns.NS, *record.Record)
@@ -91,10 +91,10 @@ func TestRulesThatAreNotThoseRecordedAreLeftAlone(t *testing.T) {
 		why     string
 	}{
 		"a chain was flushed": {nftBackend, func(t *testing.T, ns *netns.NS, _ *record.Record) {
-			nft(t, ns, "flush", "chain", "inet", "sidecar-cni", "ISTIO_INBOUND")
+			nftCommand(t, ns, "flush", "chain", "inet", "sidecar-cni", "ISTIO_INBOUND")
 		}, repair.Altered, "recorded"},
 		"the table is dormant": {nftBackend, func(t *testing.T, ns *netns.NS, _ *record.Record) {
-			nft(t, ns, "add", "table", "inet", "sidecar-cni", "{ flags dormant; }")
+			nftCommand(t, ns, "add", "table", "inet", "sidecar-cni", "{ flags dormant; }")
 		}, repair.Altered, "recorded"},
 		"a hook was flushed, iptables-nft": {iptNFT, func(t *testing.T, ns *netns.NS, _ *record.Record) {
 			ns.Run(t, "", "iptables-nft", "-t", "nat", "-F", "OUTPUT")
@@ -103,9 +103,23 @@ func TestRulesThatAreNotThoseRecordedAreLeftAlone(t *testing.T) {
 			ns.Run(t, "", "ip6tables-legacy", "-t", "nat", "-F", "PREROUTING")
 		}, repair.Altered, "recorded"},
 		"ours went and istio-init's came": {nftBackend, func(t *testing.T, ns *netns.NS, _ *record.Record) {
-			nft(t, ns, "delete", "table", "inet", "sidecar-cni")
+			nftCommand(t, ns, "delete", "table", "inet", "sidecar-cni")
 			ns.Run(t, byIstioInit, "iptables-nft-restore")
-		}, repair.Foreign, "another tool"},
+		}, repair.Altered, "another tool"},
+		"ours and istio-init's": {nftBackend, func(t *testing.T, ns *netns.NS, _ *record.Record) {
+			ns.Run(t, byIstioInit, "iptables-legacy-restore")
+		}, repair.Altered, "another tool"},
+		"istio-init's, without ours of another version": {nftBackend, func(
+			t *testing.T, ns *netns.NS, r *record.Record,
+		) {
+			nftCommand(t, ns, "delete", "table", "inet", "sidecar-cni")
+			ns.Run(t, byIstioInit, "iptables-nft-restore")
+			r.Revision = "0123456789abcdef"
+		}, repair.Altered, "another tool"},
+		"another tool's in our chain": {iptLegacy, func(t *testing.T, ns *netns.NS, _ *record.Record) {
+			ns.Run(t, "*nat\n-I ISTIO_OUTPUT -p tcp --dport 22 -j RETURN\nCOMMIT\n",
+				"iptables-legacy-restore", "--noflush")
+		}, repair.Altered, "another tool"},
 		"another version of ours": {nftBackend, func(_ *testing.T, _ *netns.NS, r *record.Record) {
 			r.Revision = "0123456789abcdef"
 		}, repair.Foreign, "another version"},
@@ -173,7 +187,9 @@ func TestPodsThatAreNotLookedInto(t *testing.T) {
 		want   repair.Finding
 		why    string
 	}{
-		"it has no address yet": {func(_ *node, p *corev1.Pod) { p.Status.PodIP = "" }, repair.Starting, "no address"},
+		"it has no address yet": {func(_ *node, p *corev1.Pod) {
+			p.Status.PodIP, p.Status.PodIPs = "", nil
+		}, repair.Starting, "no address"},
 		"its namespace is excluded": {func(n *node, _ *corev1.Pod) { n.config.Redirect.ExcludeNamespaces = []string{"shop"} },
 			repair.Excluded, "leaves alone"},
 	}

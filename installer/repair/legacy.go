@@ -42,9 +42,10 @@ const (
 
 var errBroken = errors.New("the kernel's table is not as linux/netfilter_ipv4/ip_tables.h says")
 
-// lookLegacy asks only for tables that are there: the kernel would make the others.
-func lookLegacy() ([]sign, error) {
-	var signs []sign
+// readLegacy reads the chains of the tables in which rules redirect. It asks only for tables that
+// are there: the kernel would make the others.
+func readLegacy(to proxy) ([]*chain, error) {
+	var chains []*chain
 	for _, p := range protocols {
 		names, err := os.ReadFile(p.tables)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -60,22 +61,31 @@ func lookLegacy() ([]sign, error) {
 			if !slices.Contains([]string{"nat", "mangle", "raw"}, table) {
 				continue
 			}
-			entries, err := p.read(table)
+			t, err := p.read(table)
+			if err == nil {
+				err = t.parse(to)
+			}
 			if err != nil {
 				return nil, fmt.Errorf("table %s %s: %w", p.name, table, err)
 			}
-			found, err := p.signs(table, entries)
-			if err != nil {
-				return nil, fmt.Errorf("table %s %s: %w", p.name, table, err)
-			}
-			signs = append(signs, found...)
+			chains = append(chains, t.chains...)
 		}
 	}
-	return signs, nil
+	return chains, nil
 }
 
-// read returns a table's entries. One that changed its length meanwhile is read again.
-func (p protocol) read(table string) ([]byte, error) {
+// A legacyTable is a table as the kernel keeps it: entry behind entry, each with the offset of
+// the next.
+type legacyTable struct {
+	of      protocol
+	name    string
+	hooks   map[int]bool // where the chains of hooks begin; true of those that see the pod's traffic
+	entries []byte
+	chains  []*chain // what parse has found
+}
+
+// read returns a table. One that changed its length meanwhile is read again.
+func (p protocol) read(table string) (*legacyTable, error) {
 	fd, err := unix.Socket(p.domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -94,13 +104,27 @@ func (p protocol) read(table string) ([]byte, error) {
 		binary.NativeEndian.PutUint32(all[nameLen:], size)
 		err := getsockopt(fd, p.level, getEntries, all)
 		if err == nil {
-			return all[headLen:], nil
+			return &legacyTable{of: p, name: table, hooks: hooksIn(info), entries: all[headLen:]}, nil
 		}
 		if !errors.Is(err, unix.EAGAIN) {
 			return nil, err
 		}
 	}
 	return nil, errors.New("it changed while it was read, again and again")
+}
+
+// hooksIn reads where the chains of hooks begin: behind the name there is a bit for each hook
+// that the table has, and then the offset of each.
+func hooksIn(info []byte) map[int]bool {
+	hooks := map[int]bool{}
+	valid := binary.NativeEndian.Uint32(info[nameLen:])
+	for hook := range unix.NF_INET_NUMHOOKS {
+		if valid&(1<<hook) != 0 {
+			at := int(binary.NativeEndian.Uint32(info[nameLen+4*(1+hook):]))
+			hooks[at] = hook == unix.NF_INET_PRE_ROUTING || hook == unix.NF_INET_LOCAL_OUT
+		}
+	}
+	return hooks
 }
 
 // getsockopt asks with what is in the buffer, which golang.org/x/sys does not do.
@@ -114,30 +138,83 @@ func getsockopt(fd, level, option int, buffer []byte) error {
 	return nil
 }
 
-// signs reads entry by entry. Offsets that lead astray are an error: what is not understood must not pass for nothing.
-func (p protocol) signs(table string, entries []byte) ([]sign, error) {
-	var signs []sign
-	chain := "a hook's chain" // those come first
-	for len(entries) > 0 {
-		if len(entries) < p.targets+4 {
-			return nil, errBroken
+// parse reads entry by entry. Offsets that lead astray are an error: what is not understood must
+// not pass for nothing.
+func (t *legacyTable) parse(to proxy) error {
+	var now *chain
+	for at := 0; at < len(t.entries); {
+		entry, err := t.entry(at)
+		if err != nil {
+			return err
 		}
-		target := int(binary.NativeEndian.Uint16(entries[p.targets:]))
-		next := int(binary.NativeEndian.Uint16(entries[p.targets+2:]))
-		if target <= p.targets || next < target+chainName || next > len(entries) {
-			return nil, errBroken
+		target := entry[t.targetOf(entry):]
+		sees, hook := t.hooks[at]
+		if hook {
+			now = t.begin(at, "")
+			now.hooked = sees
 		}
-		entry := entries[:next]
-		name := text(entry[target+targetName : target+chainName])
-		begins := name == "ERROR"
-		if begins {
-			chain = "chain " + text(entry[target+chainName:])
+		if name := text(target[targetName:chainName]); name == "ERROR" { // the chain begins behind it
+			now = t.begin(at+len(entry), text(target[chainName:]))
+		} else if now != nil {
+			now.rules = append(now.rules, t.rule(entry, at+len(entry), to))
 		}
-		if redirectsTarget(name) || begins && strings.HasPrefix(chain, "chain "+meshChains) {
-			where := fmt.Sprintf("%s of legacy table %s %s", chain, p.name, table)
-			signs = append(signs, sign{where, bytes.Contains(entry, []byte(ownComment))})
-		}
-		entries = entries[next:]
+		at += len(entry)
 	}
-	return signs, nil
+	for _, c := range t.chains { // each ends with its policy, which nobody has written as a rule
+		c.rules = c.rules[:max(0, len(c.rules)-1)]
+	}
+	return nil
+}
+
+// begin makes the chain whose first entry is at an offset.
+func (t *legacyTable) begin(at int, name string) *chain {
+	c := &chain{key: t.key(at), name: name}
+	c.where = fmt.Sprintf("chain %s of legacy table %s %s", name, t.of.name, t.name)
+	if name == "" {
+		c.where = fmt.Sprintf("a hook's chain of legacy table %s %s", t.of.name, t.name)
+	}
+	t.chains = append(t.chains, c)
+	return c
+}
+
+func (t *legacyTable) key(at int) string {
+	return fmt.Sprintf("legacy %s %s %d", t.of.name, t.name, at)
+}
+
+// entry returns the one at an offset.
+func (t *legacyTable) entry(at int) ([]byte, error) {
+	rest := t.entries[at:]
+	if len(rest) < t.of.targets+4 {
+		return nil, errBroken
+	}
+	target, next := t.targetOf(rest), int(binary.NativeEndian.Uint16(rest[t.of.targets+2:]))
+	if target <= t.of.targets || next < target+chainName || next > len(rest) {
+		return nil, errBroken
+	}
+	return rest[:next], nil
+}
+
+func (t *legacyTable) targetOf(entry []byte) int {
+	return int(binary.NativeEndian.Uint16(entry[t.of.targets:]))
+}
+
+// rule reads a rule before the offset next. The standard target, which has no name, jumps to an
+// offset, or it is a verdict below 0; a rule without a target jumps to the next one.
+func (t *legacyTable) rule(entry []byte, next int, to proxy) rule {
+	target := entry[t.targetOf(entry):]
+	r := rule{ours: bytes.Contains(entry, []byte(ownComment))}
+	x := xtTarget{
+		name: text(target[targetName:chainName]), info: target[chainName:],
+		ipv6: t.of.domain == unix.AF_INET6,
+	}
+	switch {
+	case x.redirects():
+		r.redirects, r.captures = true, x.captures(to)
+	case x.name == "" && len(x.info) >= 4:
+		verdict := int32(binary.NativeEndian.Uint32(x.info))
+		if verdict >= 0 && int(verdict) != next {
+			r.jumps = []string{t.key(int(verdict))}
+		}
+	}
+	return r
 }

@@ -1,17 +1,10 @@
 package repair
 
 import (
-	"bytes"
-	"encoding/binary"
-	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
-
-	"github.com/mdlayher/netlink"
-	"golang.org/x/sys/unix"
-
-	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
-	"github.com/sidecar-cni/sidecar-cni/redirect/wire"
 )
 
 const (
@@ -19,142 +12,106 @@ const (
 	ownComment = "sidecar-cni: "
 	// meshChains begins the names of istio-init's chains, and of ours.
 	meshChains = "ISTIO_"
-	typeMask   = ^uint16(unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
 )
 
-// A sign is something in a namespace that redirects, or belongs to what does.
+// A sign is a chain in a namespace that redirects to the sidecar.
 type sign struct {
 	where string
 	ours  bool
 }
 
-// look reads what redirects in the namespace of the calling thread: rules that give packets another destination or another
-// socket, and the chains of a mesh, of which there may be one without such a rule. No program is run.
-func look() ([]sign, error) {
-	signs, err := lookNFT()
-	if err != nil {
-		return nil, fmt.Errorf("read nftables: %w", err)
-	}
-	legacy, err := lookLegacy()
-	if err != nil {
-		return nil, fmt.Errorf("read legacy iptables: %w", err)
-	}
-	return append(signs, legacy...), nil
+// A chain is one of a namespace, of nft or of either iptables.
+type chain struct {
+	key    string // what jumps name it by
+	name   string // "" of a hook's chain in legacy iptables, which keeps no name for it
+	where  string // for people
+	hooked bool   // the kernel sends packets here that enter or leave the pod
+	rules  []rule
 }
 
-// lookNFT sees what iptables-nft wrote, too.
-func lookNFT() ([]sign, error) {
-	s, err := wire.Dial(unix.NETLINK_NETFILTER)
-	if errors.Is(err, unix.EPROTONOSUPPORT) {
-		return nil, nil // a kernel without netfilter's netlink has no nftables
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	chains, err := dump(s, unix.NFT_MSG_GETCHAIN)
-	if errors.Is(err, unix.EINVAL) {
-		return nil, nil // without nf_tables nobody knows the message
-	}
-	if err != nil {
-		return nil, err
-	}
-	rules, err := dump(s, unix.NFT_MSG_GETRULE)
-	if err != nil {
-		return nil, err
-	}
-	var signs []sign
-	for _, o := range chains {
-		one := signAt(o, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME)
-		if chain := text(find(o.Attrs, unix.NFTA_CHAIN_NAME)); strings.HasPrefix(chain, meshChains) && !one.ours {
-			signs = append(signs, one)
-		}
-	}
-	for _, o := range rules {
-		redirects, err := redirects(find(o.Attrs, unix.NFTA_RULE_EXPRESSIONS))
-		if err != nil {
-			return nil, err
-		}
-		one := signAt(o, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN)
-		one.ours = one.ours || commented(o.Attrs)
-		if redirects {
-			signs = append(signs, one)
-		}
-	}
-	return signs, nil
+// A rule is what matters here of a rule in the kernel.
+type rule struct {
+	ours      bool
+	redirects bool     // it gives packets another destination or another socket
+	captures  bool     // and that is the proxy's
+	jumps     []string // keys of chains, also of those that it goes to
 }
 
-func dump(s *wire.Socket, kind uint16) ([]wire.Object, error) {
-	return s.Dump(wire.Message{
-		Type:   unix.NFNL_SUBSYS_NFTABLES<<8 | kind,
-		Header: []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0}, // of all families
+// A proxy is where the traffic of a pod ends that is redirected.
+type proxy struct {
+	ports []uint16
+	addrs []netip.Addr // the pod's own; loopback counts in any case
+}
+
+// listens reports whether the proxy has one of the ports from first to last. Port 0 is none.
+func (p proxy) listens(first, last uint16) bool {
+	return slices.ContainsFunc(p.ports, func(port uint16) bool {
+		return port != 0 && first <= port && port <= last
 	})
 }
 
-var families = map[byte]string{
-	unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_ARP: "arp",
-	unix.NFPROTO_NETDEV: "netdev", unix.NFPROTO_BRIDGE: "bridge",
+// local reports whether packets to addr stay in the pod. A DNAT may lead anywhere: to a container
+// of a Docker inside the pod, for one, that happens to have the proxy's port.
+func (p proxy) local(addr netip.Addr) bool {
+	return addr.IsLoopback() || slices.Contains(p.addrs, addr)
 }
 
-func signAt(o wire.Object, tableAttr, chainAttr uint16) sign {
-	family, table := o.Header[0], text(find(o.Attrs, tableAttr))
-	return sign{
-		where: fmt.Sprintf("chain %s of table %s %s", text(find(o.Attrs, chainAttr)), families[family], table),
-		ours:  family == unix.NFPROTO_INET && table == nftables.TableName,
-	}
-}
-
-// commented reports whether a rule of iptables-nft has our comment, which some versions keep beside the rule.
-func commented(attrs []netlink.Attribute) bool {
-	return bytes.Contains(find(attrs, unix.NFTA_RULE_EXPRESSIONS), []byte(ownComment)) ||
-		bytes.Contains(find(attrs, unix.NFTA_RULE_USERDATA), []byte(ownComment))
-}
-
-// redirects looks among a rule's expressions for one that gives the packet another destination or socket.
-func redirects(expressions []byte) (bool, error) {
-	list, err := netlink.UnmarshalAttributes(expressions)
+// look reads what redirects to the proxy in the namespace of the calling thread. No program is run.
+func look(p proxy) ([]sign, error) {
+	chains, err := readNFT(p)
 	if err != nil {
-		return false, err
+		return nil, fmt.Errorf("read nftables: %w", err)
 	}
-	for _, element := range list {
-		one, err := netlink.UnmarshalAttributes(element.Data)
-		if err != nil {
-			return false, err
-		}
-		data, err := netlink.UnmarshalAttributes(find(one, unix.NFTA_EXPR_DATA))
-		if err != nil {
-			return false, err
-		}
-		switch text(find(one, unix.NFTA_EXPR_NAME)) {
-		case "redir", "tproxy":
-			return true, nil
-		case "nat":
-			if kind := find(data, unix.NFTA_NAT_TYPE); len(kind) == 4 && binary.BigEndian.Uint32(kind) == unix.NFT_NAT_DNAT {
-				return true, nil
-			}
-		case "target": // an extension of iptables, behind iptables-nft
-			if redirectsTarget(text(find(data, unix.NFTA_TARGET_NAME))) {
-				return true, nil
-			}
-		}
+	legacy, err := readLegacy(p)
+	if err != nil {
+		return nil, fmt.Errorf("read legacy iptables: %w", err)
 	}
-	return false, nil
+	return signsIn(append(chains, legacy...)), nil
 }
 
-func redirectsTarget(name string) bool {
-	return name == "REDIRECT" || name == "DNAT" || name == "TPROXY"
-}
-
-func find(attrs []netlink.Attribute, kind uint16) []byte {
-	for _, a := range attrs {
-		if a.Type&typeMask == kind {
-			return a.Data
+// signsIn tells the chains that redirect. Another tool's counts only where packets come to it:
+// its rules may be left over, and no traffic meets them. Of ours a rule counts wherever it
+// stands: who took the hook away has altered what was programmed.
+func signsIn(chains []*chain) []sign {
+	reached := reachedOf(chains)
+	var signs []sign
+	for _, c := range chains {
+		ours := slices.ContainsFunc(c.rules, func(r rule) bool { return r.ours && r.redirects })
+		others := reached[c.key] && slices.ContainsFunc(c.rules, func(r rule) bool {
+			return !r.ours && (r.captures || strings.HasPrefix(c.name, meshChains))
+		})
+		if ours {
+			signs = append(signs, sign{c.where, true})
+		}
+		if others {
+			signs = append(signs, sign{c.where, false})
 		}
 	}
-	return nil
+	return signs
 }
 
-func text(data []byte) string {
-	before, _, _ := bytes.Cut(data, []byte{0})
-	return string(before)
+// reachedOf returns the keys of the chains that packets come to: those of hooks, and all that
+// rules lead to from there.
+func reachedOf(chains []*chain) map[string]bool {
+	byKey := map[string]*chain{}
+	var next []string
+	for _, c := range chains {
+		byKey[c.key] = c
+		if c.hooked {
+			next = append(next, c.key)
+		}
+	}
+	reached := map[string]bool{}
+	for len(next) > 0 {
+		c := byKey[next[0]]
+		next = next[1:]
+		if c == nil || reached[c.key] {
+			continue
+		}
+		reached[c.key] = true
+		for _, r := range c.rules {
+			next = append(next, r.jumps...)
+		}
+	}
+	return reached
 }

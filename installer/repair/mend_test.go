@@ -139,6 +139,45 @@ func TestARecordedPodIsRepairedByItsRecord(t *testing.T) {
 	}
 }
 
+// A Docker inside a pod has redirections of its own, none of which leads to the proxy: the pod is
+// open until it is repaired, and what Docker published is published still.
+func TestAPodWithDockerInsideIsRepaired(t *testing.T) {
+	t.Parallel()
+	for _, backend := range backends {
+		for _, docker := range []string{iptNFT, iptLegacy} {
+			for _, recorded := range []bool{true, false} {
+				name := fmt.Sprintf("%s, Docker by %s, recorded: %v", backend, docker, recorded)
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					pod, n := netns.NewPod(t, netns.Options{}), newNode(t, repair.Repair)
+					n.config.Backend = backend
+					n.run(meshed("web-0", nil), pod.NS)
+					if recorded {
+						n.write(recordOf(t, "web-0", backend, pod.NS))
+					}
+					load(docker, byDocker)(t, pod.NS)
+					pod.Listen(t, netns.Listener{
+						Who: "proxy", As: netns.Identity{UID: 1337, GID: 1337}, TCP: []uint16{15001},
+					})
+					to := netip.MustParseAddrPort("192.0.2.7:80")
+					call := netns.Call{As: netns.Identity{UID: 1000, GID: 1000}, Network: "tcp", To: to}
+					if got := pod.Dial(t, call); got.Who != "peer" {
+						t.Fatalf("before, a connection was %v; want it to leave the pod", got)
+					}
+					n.want(n.pass(), repair.Missing, repair.Repaired)
+					if got := pod.Dial(t, call); got.Who != "proxy" || got.Original != call.To {
+						t.Errorf("a connection was %v; want the proxy to have it\n%s", got, rules(t, pod.NS))
+					}
+					if !strings.Contains(rules(t, pod.NS), "172.17.0.2:15001") {
+						t.Errorf("Docker's rules are gone:\n%s", rules(t, pod.NS))
+					}
+					n.want(n.pass(), repair.Redirected, "")
+				})
+			}
+		}
+	}
+}
+
 // The path that lasts is that of the mount; a process' one goes with the process.
 func TestWhatIsRecordedIsTheMount(t *testing.T) {
 	t.Parallel()

@@ -7,7 +7,13 @@
 //
 // A pass looks at every pod that redirect.Decide calls ours and that has an address: before that its ADD may still be at
 // work. Pods that ended or are about to, and those in the host's network, are left alone. What is found is a Finding; only
-// Missing, which is a pod without any redirection at all, is ever acted upon:
+// Missing, which is a pod without any redirection at all, is ever acted upon.
+//
+// Redirection is what leads to the proxy: our rules, and of others those that send traffic to the
+// ports on which the pod's proxy listens, and istio-init's chains, as far as packets come to them
+// from the hooks of the namespace. So a pod with a Docker inside, whose DNAT leads to its
+// containers, is Missing; another tool's redirection is Foreign, or Altered beside a record.
+//
 //
 //	mode     Missing                                                       everything else but Redirected
 //	off      nobody looks                                                  nobody looks

@@ -131,7 +131,10 @@ func meshed(name string, annotations map[string]string) *corev1.Pod {
 		Spec: corev1.PodSpec{NodeName: "node-1", RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{
 			{Name: "app"}, {Name: "istio-proxy", Args: []string{"proxy", "sidecar"}},
 		}},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.244.0.2"},
+		Status: corev1.PodStatus{
+			Phase: corev1.PodRunning, PodIP: "10.244.0.2",
+			PodIPs: []corev1.PodIP{{IP: "10.244.0.2"}, {IP: "fd00:244::2"}},
+		},
 	}
 }
 

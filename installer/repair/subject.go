@@ -45,5 +45,11 @@ func (s *subject) result(f Finding, why string) Result {
 	return Result{Namespace: s.pod.Namespace, Name: s.pod.Name, UID: s.pod.UID, Finding: f, Why: why}
 }
 
+func (s *subject) altered(why string, problems []redirect.Problem) Result {
+	result := s.result(Altered, why)
+	result.Problems = problems
+	return result
+}
+
 // hasAddress reports whether the kubelet has seen the pod's network: then its ADD is over.
 func hasAddress(pod *corev1.Pod) bool { return pod.Status.PodIP != "" || len(pod.Status.PodIPs) > 0 }

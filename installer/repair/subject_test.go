@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"encoding/binary"
 	"os"
 	"strings"
 	"testing"
@@ -14,35 +15,48 @@ import (
 func FuzzLegacyEntries(f *testing.F) {
 	f.Add([]byte{}, true)
 	f.Add(make([]byte, 4096), false)
-	entry := make([]byte, 152) // a rule with a target right behind its head
-	entry[88], entry[90] = 112, 152
-	copy(entry[114:], "REDIRECT")
-	f.Add(entry, true)
+	f.Add(redirectEntry(), true)
 	f.Fuzz(func(t *testing.T, entries []byte, v4 bool) {
 		p := protocols[1]
 		if v4 {
 			p = protocols[0]
 		}
-		signs, err := p.signs("nat", entries)
-		if err != nil && signs != nil {
-			t.Errorf("both %v and %v", signs, err)
-		}
+		table := &legacyTable{of: p, name: "nat", hooks: map[int]bool{0: true}, entries: entries}
+		err := table.parse(proxy{ports: []uint16{15001}})
 		if err == nil && len(entries) > 0 && len(entries) < 120 {
 			t.Errorf("%d bytes passed for entries", len(entries))
+		}
+		if err == nil {
+			signsIn(table.chains)
 		}
 	})
 }
 
+// redirectEntry is a rule of IPv4 with REDIRECT to port 15001 right behind its head.
+func redirectEntry() []byte {
+	entry := make([]byte, 168)
+	entry[88], entry[90] = 112, 168
+	copy(entry[114:], "REDIRECT")
+	binary.BigEndian.PutUint16(entry[144+16:], 15001)
+	binary.BigEndian.PutUint16(entry[144+18:], 15001)
+	return entry
+}
+
 func TestARedirectionInLegacyEntriesIsSeen(t *testing.T) {
 	t.Parallel()
-	entry := make([]byte, 152)
-	entry[88], entry[90] = 112, 152
-	copy(entry[114:], "REDIRECT")
-	signs, err := protocols[0].signs("nat", entry)
-	if err != nil || len(signs) != 1 || signs[0].ours {
-		t.Errorf("signs %v, error %v", signs, err)
+	rule, to := redirectEntry(), proxy{ports: []uint16{15001}}
+	policy := append([]byte(nil), rule...) // whatever it is, the last of a chain is no rule
+	table := legacyTable{
+		of: protocols[0], name: "nat", hooks: map[int]bool{0: true}, entries: append(rule, policy...),
 	}
-	if _, err := protocols[0].signs("nat", entry[:151]); err == nil {
+	if err := table.parse(to); err != nil {
+		t.Fatal(err)
+	}
+	if signs := signsIn(table.chains); len(signs) != 1 || signs[0].ours {
+		t.Errorf("signs %v", signs)
+	}
+	half := legacyTable{of: protocols[0], name: "nat", entries: rule[:167]}
+	if err := half.parse(to); err == nil {
 		t.Error("half an entry passed")
 	}
 }
