@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecar-cni/sidecar-cni/installer/repair"
 )
 
 var update = flag.Bool("update", false, "write docs/installer.md")
@@ -43,6 +45,16 @@ redirected.
 | reason | what it means |
 |---|---|
 `
+
+	findingsHead = `
+## Findings
+
+What the metric ` + "`sidecar_cni_checked_pods`" + ` counts: the running pods of the node that have a
+sidecar, by what the last look at them found.
+
+| finding | what it means |
+|---|---|
+`
 )
 
 func page() string {
@@ -57,6 +69,10 @@ func page() string {
 	b.WriteString(reasonsHead)
 	for _, r := range reasons() {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", r, meanings[r])
+	}
+	b.WriteString(findingsHead)
+	for _, f := range repair.Findings {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", f, repair.Meanings[f])
 	}
 	return b.String()
 }

@@ -150,6 +150,18 @@ func (p Pod) Injected() bool {
 	return ok
 }
 
+// NeedsRedirection reports whether the pod has a sidecar and leaves it to others to redirect
+// traffic there: it was injected, it has a proxy, and no container of its own programs the rules.
+// If such a pod is skipped, its traffic passes the sidecar by.
+func (p Pod) NeedsRedirection() bool {
+	if p.Spec == nil || !p.Injected() {
+		return false
+	}
+	_, proxy := p.Spec.proxy()
+	_, initialized := p.Spec.container(istioInit)
+	return proxy && !initialized
+}
+
 // owns recognises the DaemonSet's pods by their name: a node that has no agent must not ask an agent about them.
 func (a Agent) owns(p Pod) bool {
 	return a.Name != "" && p.Namespace == a.Namespace && strings.HasPrefix(p.Name, a.Name+"-")

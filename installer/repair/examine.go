@@ -17,6 +17,11 @@ import (
 // examine looks at a pod and, in mode repair, mends it: while its namespace is open.
 func (r *Repairer) examine(ctx context.Context, s search, one *subject) Result {
 	switch {
+	case one.skip != "":
+		why := "it has a sidecar, and sidecar-cni leaves it alone: " + one.skip.String()
+		result := one.result(Skipped, why)
+		result.Skip = one.skip
+		return result
 	case one.excluded:
 		return one.result(Excluded, "it has a sidecar, and its namespace is one that sidecar-cni leaves alone: nothing redirects its traffic to the sidecar")
 	case !hasAddress(one.pod):

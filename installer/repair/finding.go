@@ -17,12 +17,29 @@ const (
 	Altered     Finding = "altered"     // its rules are not those that were recorded
 	Foreign     Finding = "foreign"     // programmed by another: a tool, a revision of ours, a backend
 	Excluded    Finding = "excluded"    // it has a sidecar and its namespace is excluded: it is open
+	Skipped     Finding = "skipped"     // it has a sidecar and is left alone, as Skip says: it is open
 	Starting    Finding = "starting"    // it has no address yet
 	Unreachable Finding = "unreachable" // its network namespace was not found, or cannot be read
 )
 
 // Findings lists them.
-var Findings = []Finding{Redirected, Missing, Altered, Foreign, Excluded, Starting, Unreachable}
+var Findings = []Finding{
+	Redirected, Missing, Altered, Foreign, Excluded, Skipped, Starting, Unreachable,
+}
+
+// Meanings are for the reference page.
+var Meanings = map[Finding]string{
+	Redirected: "its rules are those that were programmed",
+	Missing:    "nothing redirects its traffic to the sidecar: `--repair` says what becomes of it",
+	Altered:    "its rules are not those that were recorded, or another tool's redirect it as well",
+	Foreign:    "another tool, another version of the plugin or another backend redirects it",
+	Excluded:   "it has a sidecar and its namespace is excluded: nothing redirects it",
+	Skipped: "it has a sidecar, no istio-init, and is left alone for another reason, which " +
+		"`sidecar_cni_skipped_pods` names by the words of [annotations.md](annotations.md): nothing " +
+		"redirects it; there is no Event",
+	Starting:    "it has no address yet",
+	Unreachable: "its network namespace was not found, or cannot be read",
+}
 
 // Outcome is what was done about a pod that is Missing.
 type Outcome string
@@ -46,6 +63,7 @@ type Result struct {
 	UID             types.UID
 	Finding         Finding
 	Why             string             // a sentence; of Redirected it may be empty
+	Skip            redirect.Skip      // of Skipped
 	Problems        []redirect.Problem // of Altered
 	Netns           record.Netns       // zero if none was found
 	Outcome         Outcome            // of Missing

@@ -156,15 +156,20 @@ func TestRulesThatAreNotThoseRecordedAreLeftAlone(t *testing.T) {
 func TestPodsThatAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	rows := map[string]func(*corev1.Pod){
-		"it has succeeded":           func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded },
-		"it has failed":              func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed },
-		"it is being deleted":        func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} },
-		"it is in the host's net":    func(p *corev1.Pod) { p.Spec.HostNetwork = true },
-		"it has no sidecar":          func(p *corev1.Pod) { p.Annotations = nil },
-		"its redirection is off":     func(p *corev1.Pod) { p.Annotations["sidecar.istio.io/interceptionMode"] = "NONE" },
-		"istio-init programs it":     func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "istio-init"}} },
-		"it is a static pod's":       func(p *corev1.Pod) { p.Annotations["kubernetes.io/config.source"] = "file" },
-		"it says that it is no mesh": func(p *corev1.Pod) { p.Labels = map[string]string{"sidecar.istio.io/inject": "false"} },
+		"it has succeeded":        func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded },
+		"it has failed":           func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed },
+		"it is being deleted":     func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} },
+		"it is in the host's net": func(p *corev1.Pod) { p.Spec.HostNetwork = true },
+		"it has no sidecar":       func(p *corev1.Pod) { p.Annotations = nil },
+		"istio-init programs it":  func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "istio-init"}} },
+		"it has no proxy":         func(p *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[:1] },
+		"its proxy is no sidecar, and it was not injected": func(p *corev1.Pod) {
+			p.Annotations, p.Spec.Containers[1].Args = nil, []string{"proxy", "router"}
+		},
+		"istio-init programs it, a static pod": func(p *corev1.Pod) {
+			p.Annotations["kubernetes.io/config.source"] = "file"
+			p.Spec.InitContainers = []corev1.Container{{Name: "istio-init"}}
+		},
 	}
 	for name, change := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -177,6 +182,51 @@ func TestPodsThatAreLeftAlone(t *testing.T) {
 				t.Errorf("results %+v, rules\n%s", s.Results, rules(t, ns))
 			}
 		})
+	}
+}
+
+// A pod with a sidecar that sidecar-cni leaves alone is open, if its istio-init does not help it.
+// It is counted by the reason, and left as it is: mostly it is what the pod's author has asked
+// for.
+func TestSkippedPodsAreCounted(t *testing.T) {
+	t.Parallel()
+	rows := map[redirect.Skip]func(*corev1.Pod){
+		redirect.StaticPod: func(p *corev1.Pod) {
+			p.Annotations["kubernetes.io/config.source"], p.Annotations[corev1.MirrorPodAnnotationKey] = "file", "hash"
+		},
+		redirect.ProxyDisabled: func(p *corev1.Pod) {
+			p.Spec.Containers[1].Env = []corev1.EnvVar{{Name: "DISABLE_ENVOY", Value: "true"}}
+		},
+		redirect.NotASidecar:       func(p *corev1.Pod) { p.Spec.Containers[1].Args = []string{"proxy", "router"} },
+		redirect.InjectionDisabled: func(p *corev1.Pod) { p.Labels = map[string]string{"sidecar.istio.io/inject": "false"} },
+		redirect.InterceptionNone:  func(p *corev1.Pod) { p.Annotations["sidecar.istio.io/interceptionMode"] = "NONE" },
+	}
+	for skip, change := range rows {
+		for _, excluded := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, in an excluded namespace: %v", skip, excluded), func(t *testing.T) {
+				t.Parallel()
+				ns, n := netns.New(t), newNode(t, repair.Repair)
+				if excluded {
+					n.config.Redirect.ExcludeNamespaces = []string{"shop"}
+				}
+				pod := meshed("web-0", nil)
+				change(pod)
+				n.run(pod, ns)
+				if x := n.want(n.pass(), repair.Skipped, "", skip.String()); x.Skip != skip {
+					t.Errorf("skipped for %q, want %q", x.Skip, skip)
+				}
+				if rules(t, ns) != rules(t, netns.New(t)) || len(n.api.Events()) > 0 {
+					t.Errorf("events %v, rules\n%s", n.api.Events(), rules(t, ns))
+				}
+				n.wantMetrics(map[string]float64{
+					"sidecar_cni_checked_pods skipped": 1, "sidecar_cni_skipped_pods " + string(skip): 1,
+					"sidecar_cni_repair_passes_total complete": 1,
+				})
+				n.names = nil
+				n.pass()
+				n.wantMetrics(map[string]float64{"sidecar_cni_repair_passes_total complete": 2})
+			})
+		}
 	}
 }
 

@@ -3,10 +3,13 @@ package repair
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
 type metrics struct {
 	pods    *prometheus.GaugeVec
+	skipped *prometheus.GaugeVec
 	repairs *prometheus.CounterVec
 	passes  *prometheus.CounterVec
 	last    prometheus.Gauge
@@ -25,8 +28,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		pods: with.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "sidecar_cni_checked_pods",
 			Help: "Running pods with a sidecar on this node, by what the last pass left them: redirected, missing any redirection, " +
-				"altered, programmed by another (foreign), in an excluded namespace, starting, or with an unreachable network namespace.",
+				"altered, programmed by another (foreign), in an excluded namespace, " +
+				"skipped for a reason of their own, starting, or with an unreachable network namespace.",
 		}, []string{"finding"}),
+		skipped: with.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "sidecar_cni_skipped_pods",
+			Help: "Running pods with a sidecar on this node that nothing redirects, by why they are left alone.",
+		}, []string{"reason"}),
 		repairs: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecar_cni_repairs_total",
 			Help: "Pods without redirection that were to be repaired or evicted, by what came of it.",
@@ -59,16 +67,23 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 func (m *metrics) finish(s Summary, err error) {
-	counts := map[Finding]int{}
+	counts, skipped := map[Finding]int{}, map[redirect.Skip]float64{}
 	for i := range s.Results {
 		x := &s.Results[i]
 		counts[x.now()]++
+		if x.Finding == Skipped {
+			skipped[x.Skip]++
+		}
 		if x.Outcome != "" && x.Outcome != Reported {
 			m.repairs.WithLabelValues(string(x.Outcome)).Inc()
 		}
 	}
 	for _, f := range Findings {
 		m.pods.WithLabelValues(string(f)).Set(float64(counts[f]))
+	}
+	m.skipped.Reset()
+	for reason, n := range skipped {
+		m.skipped.WithLabelValues(string(reason)).Set(n)
 	}
 	m.dropped.Add(float64(s.Dropped))
 	if err != nil {

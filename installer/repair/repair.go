@@ -14,15 +14,17 @@
 // from the hooks of the namespace. So a pod with a Docker inside, whose DNAT leads to its
 // containers, is Missing; another tool's redirection is Foreign, or Altered beside a record.
 //
-//
 //	mode     Missing                                                       everything else but Redirected
 //	off      nobody looks                                                  nobody looks
 //	report   Event, label, metric                                          Event, metric
 //	repair   the rules are written, read back and recorded; Event          Event, metric
 //	evict    the pod is evicted, if somebody creates it anew; Event        Event, metric
 //
-// An Unreachable pod is in the log and the metric only; a Starting one is not yet anything to tell of. In every mode, records
-// of namespaces that are gone are dropped, since with CRI-O nobody else does.
+// An Unreachable pod is in the log and the metric only; a Starting one is not yet anything to
+// tell of. So is a Skipped one: it has a sidecar, and Decide gives a reason to leave it alone,
+// mostly one that its author wrote down, as a gateway's; the log and a metric name it. What its
+// istio-init programs is nobody else's business. In every mode, records of namespaces that are
+// gone are dropped, since with CRI-O nobody else does.
 //
 // Which network namespace is a pod's is told by ADD's record, as long as its path still leads to the inode that was
 // recorded, else by the processes whose cgroup carries the pod's uid. What needs what:

@@ -15,6 +15,7 @@ type subject struct {
 	policy   redirect.Policy // that its annotations ask for now
 	mistake  error           // they ask for something impossible
 	excluded bool            // it would be ours in another namespace
+	skip     redirect.Skip   // it has a sidecar, and would be left alone in any namespace
 }
 
 // subject returns nil for a pod that is left alone.
@@ -34,10 +35,10 @@ func (r *Repairer) subject(pod *corev1.Pod, records []record.Record) *subject {
 		s.excluded = true
 		decision, err = redirect.Decide(facts, cfg)
 	}
-	if decision.Skip != "" {
+	if decision.Skip != "" && !facts.NeedsRedirection() {
 		return nil
 	}
-	s.policy, s.mistake = decision.Policy, err
+	s.policy, s.mistake, s.skip = decision.Policy, err, decision.Skip
 	return s
 }
 
