@@ -69,6 +69,9 @@ func (s *settings) preview(ctx context.Context, out io.Writer, log *zap.Logger) 
 		return err
 	}
 	fmt.Fprintf(out, "platform %s (%s), backend %s\n", p.platform.Name, p.why, probed.backend)
+	for _, warning := range probed.warnings {
+		fmt.Fprintf(out, "warning: backend %s has %s\n", probed.backend, warning)
+	}
 	if err := i.runtime.Refuses(p.conf.Path, filepath.Dir(p.binary)); err != nil {
 		return err
 	}

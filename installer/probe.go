@@ -17,8 +17,9 @@ import (
 
 // probed is what the node can.
 type probed struct {
-	backend string            // to be used
-	lacks   map[string]string // by backend, why it cannot be used; empty if it can
+	backend  string            // to be used
+	lacks    map[string]string // by backend, why it cannot be used; empty if it can
+	warnings []string          // what the backend to be used lacks for some pods, which it refuses
 }
 
 var backends = []string{netconf.NFTables, netconf.IptablesNFT, netconf.IptablesLegacy}
@@ -29,7 +30,7 @@ func (s *settings) probe(ctx context.Context) (probed, error) {
 	p := probed{lacks: map[string]string{}}
 	var all []string
 	for _, backend := range backends {
-		err := s.try(ctx, backend)
+		warnings, err := s.try(ctx, backend)
 		p.lacks[backend] = ""
 		if err != nil {
 			p.lacks[backend] = err.Error()
@@ -37,7 +38,7 @@ func (s *settings) probe(ctx context.Context) (probed, error) {
 		}
 		wanted := s.backend == backend || s.backend == "auto" && p.backend == ""
 		if err == nil && wanted {
-			p.backend = backend
+			p.backend, p.warnings = backend, warnings
 		}
 	}
 	switch {
@@ -49,44 +50,50 @@ func (s *settings) probe(ctx context.Context) (probed, error) {
 	return p, fmt.Errorf("no backend works on this node: %s", strings.Join(all, "; "))
 }
 
-func (s *settings) try(ctx context.Context, backend string) error {
+// try returns what the backend lacks for some pods; an error is about what it lacks for all.
+func (s *settings) try(ctx context.Context, backend string) (warnings []string, err error) {
+	var lacks []redirect.Lack
 	switch backend {
 	case netconf.NFTables:
-		return node.OnThread(func() error {
-			if err := throwAway(); err != nil {
-				return err
+		err = node.OnThread(func() error {
+			err := throwAway()
+			if err == nil {
+				lacks = nftables.Probe()
 			}
-			return lacking(nftables.Probe())
+			return err
 		})
 	case netconf.IptablesNFT:
-		return s.tryIptables(ctx, iptables.NFT)
+		lacks, err = s.tryIptables(ctx, iptables.NFT)
+	default:
+		lacks, err = s.tryIptables(ctx, iptables.Legacy)
 	}
-	return s.tryIptables(ctx, iptables.Legacy)
+	errs := []error{err}
+	for _, l := range lacks {
+		if l.Minor {
+			warnings = append(warnings, l.String())
+		} else {
+			errs = append(errs, errors.New(l.String()))
+		}
+	}
+	return warnings, errors.Join(errs...)
 }
 
 // tryIptables uses the host's programs, which the plugin will find there.
-func (s *settings) tryIptables(ctx context.Context, variant iptables.Variant) error {
+func (s *settings) tryIptables(ctx context.Context, variant iptables.Variant) (lacks []redirect.Lack, err error) {
 	if s.hostRoot == "" {
-		return errors.New("not tried, without --host-root")
+		return nil, errors.New("not tried, without --host-root")
 	}
-	return node.InRoot(s.hostRoot, func() error {
+	err = node.InRoot(s.hostRoot, func() error {
 		if err := throwAway(); err != nil {
 			return err
 		}
-		tables, err := iptables.Find(ctx, variant)
-		if err != nil {
-			return err
+		tables, err := iptables.Find(variant)
+		if err == nil {
+			lacks = tables.Probe(ctx)
 		}
-		return lacking(tables.Probe())
+		return err
 	})
-}
-
-func lacking(lacks []redirect.Lack) error {
-	var errs []error
-	for _, l := range lacks {
-		errs = append(errs, errors.New(l.String()))
-	}
-	return errors.Join(errs...)
+	return lacks, err
 }
 
 // throwAway gives the calling thread, which shall end, a new network namespace. Without the right to make one it stays in

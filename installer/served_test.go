@@ -100,7 +100,7 @@ func TestLibcniRunsTheChain(t *testing.T) {
 				t.Fatalf("records %v, %v", records, err)
 			}
 			var problems []redirect.Problem
-			ns.Do(t, func() { problems, err = nftables.Verify(redirect.Compile(records[0].Policy)) })
+			ns.Do(t, func() { problems, err = nftables.Verify(t.Context(), redirect.Compile(records[0].Policy)) })
 			if err != nil || len(problems) > 0 {
 				t.Errorf("rules: %v, %v", problems, err)
 			}

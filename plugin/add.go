@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -46,23 +47,34 @@ func (c *call) skip(why redirect.Skip) {
 	c.outcome.message, c.outcome.word, c.outcome.reason = "skipped pod", "skipped", string(why)
 }
 
-// program writes the rules and then the record. Without a record the rules go again: nobody could verify them.
+// program writes rules and record. The record comes first, unseen: most of what can fail about it fails before the
+// kernel was touched. Without a record the rules go again, as far as this call wrote them: nobody could verify them.
 func (c *call) program(ctx context.Context, n *sandbox, policy redirect.Policy) error {
 	c.outcome.backend = c.backendFor(n)
-	tables, err := findBackend(ctx, c.outcome.backend)
+	tables, err := findBackend(c.outcome.backend)
 	if err != nil {
 		return kernelRefused.fail("redirect pod %s: %w", c.podName(), err)
 	}
 	rules := redirect.Compile(policy)
 	began := time.Now()
-	err = c.within(n, func() error { return tables.Apply(rules) })
+	draft, err := c.draft(n, rules, policy)
+	if err != nil {
+		return badState.fail("redirect pod %s: %w", c.podName(), err)
+	}
+	c.took("record", began)
+	began = time.Now()
+	err = c.within(n, func() error { return c.apply(ctx, tables, rules, draft) })
 	c.took("apply", began)
 	if err != nil {
-		return kernelRefused.fail("redirect pod %s: %w%s", c.podName(), err, c.whyBackend())
+		draft.Discard()
+		return c.explain(ctx, err)
 	}
 	c.log.Debug("programmed rules", zap.String("backend", c.outcome.backend), zap.Int("chains", len(rules.Chains)))
-	began = time.Now()
-	err = c.records().Write(record.Record{
+	return nil
+}
+
+func (c *call) draft(n *sandbox, rules redirect.Ruleset, policy redirect.Policy) (record.Draft, error) {
+	return c.records().Draft(record.Record{
 		Attachment: c.attachment,
 		Network:    c.Network,
 		Netns:      n.id,
@@ -71,16 +83,36 @@ func (c *call) program(ctx context.Context, n *sandbox, policy redirect.Policy) 
 		Revision:   record.Revision(rules),
 		Policy:     policy,
 	})
-	c.took("record", began)
-	if err == nil {
-		return nil
+}
+
+// apply writes the rules into the calling thread's namespace, and shows the record.
+func (c *call) apply(ctx context.Context, tables backend, rules redirect.Ruleset, draft record.Draft) error {
+	other, err := otherRules(ctx, c.outcome.backend)
+	if err != nil {
+		return err
 	}
-	tables, undo := findBackend(context.WithoutCancel(ctx), c.outcome.backend)
-	if undo == nil {
-		undo = c.within(n, func() error { return tables.Remove(rules) })
+	if other != "" {
+		return foreignRules.fail("redirect pod %s with %s: its network namespace has %s", c.podName(), c.outcome.backend, other)
 	}
-	if undo != nil {
-		return badState.fail("redirect pod %s: %w; remove its rules: %w", c.podName(), err, undo)
+	undo, warnings, err := tables.Apply(ctx, rules)
+	if err != nil {
+		return err
 	}
-	return badState.fail("redirect pod %s: %w", c.podName(), err)
+	c.Warnings = append(c.Warnings, warnings...)
+	if err := draft.Publish(); err != nil {
+		undo()
+		return badState.fail("redirect pod %s: %w", c.podName(), err)
+	}
+	return nil
+}
+
+// explain gives an error of the kernel, or of the time that ran out, its kind.
+func (c *call) explain(ctx context.Context, err error) error {
+	if known, ok := errors.AsType[*failure](err); ok {
+		return known
+	}
+	if ctx.Err() != nil {
+		return tooSlow.fail("redirect pod %s: %w", c.podName(), err)
+	}
+	return kernelRefused.fail("redirect pod %s: %w%s", c.podName(), err, c.whyBackend())
 }

@@ -461,6 +461,93 @@ func TestTheAgentHearsOfARefusal(t *testing.T) {
 	}
 }
 
+// A second ADD that fails, of another interface at run time for one, leaves the first one's rules.
+func TestASecondADDThatFailsLeavesTheFirst(t *testing.T) {
+	t.Parallel()
+	for _, backend := range []string{netconf.NFTables, netconf.IptablesNFT, netconf.IptablesLegacy} {
+		for name, obstacle := range map[string]func(*node) map[string]any{
+			"the records' directory cannot be written": func(*node) map[string]any { return map[string]any{"stateDir": "/proc/nowhere"} },
+			"the record's name is taken": func(n *node) map[string]any {
+				if err := os.MkdirAll(filepath.Join(n.state, "0a1b:net1.json", "x"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				return nil
+			},
+		} {
+			t.Run(backend+": "+name, func(t *testing.T) {
+				t.Parallel()
+				ns, n := netns.New(t), newNode(t)
+				n.agent.Put(meshed(nil))
+				conf := map[string]any{"backend": backend}
+				n.call(request{command: "ADD", netns: ns.Path(), conf: conf}).want(t, 0)
+				maps.Copy(conf, obstacle(n))
+				n.call(request{command: "ADD", ifname: "net1", netns: ns.Path(), conf: conf}).want(t, 105)
+				n.wantRedirected(ns, backend)
+
+				alone := netns.New(t) // and a first one leaves nothing
+				alone.Run(t, "", "ip", "link", "set", "lo", "up")
+				before := left(t, alone)
+				n.call(request{command: "ADD", ifname: "net1", netns: alone.Path(), conf: conf}).want(t, 105)
+				if after := left(t, alone); after != before {
+					t.Errorf("it left\n%s", after)
+				}
+				if drafts, _ := filepath.Glob(filepath.Join(n.state, ".*")); len(drafts) > 0 {
+					t.Errorf("drafts %q", drafts)
+				}
+			})
+		}
+	}
+}
+
+// left is what any backend may have written into a namespace.
+func left(t *testing.T, ns *netns.NS) string {
+	t.Helper()
+	var all strings.Builder
+	all.WriteString(ns.Run(t, "", "ip", "-brief", "address", "show", "dev", "lo"))
+	for _, program := range []string{"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save"} {
+		for line := range strings.Lines(ns.Run(t, "", program)) {
+			if strings.HasPrefix(line, "-A") || strings.HasPrefix(line, ":ISTIO_") {
+				all.WriteString(line)
+			}
+		}
+	}
+	tables, _ := ns.Try(t, "", "nft", "list", "table", "inet", "sidecar-cni") // there may be none
+	return all.String() + tables
+}
+
+// Rules of two backends would redirect twice, and under TPROXY lead nowhere.
+func TestTheBackendOfAPodDoesNotChange(t *testing.T) {
+	t.Parallel()
+	backends := []string{netconf.NFTables, netconf.IptablesNFT, netconf.IptablesLegacy}
+	for _, before := range backends {
+		for _, after := range backends {
+			if before == after {
+				continue
+			}
+			t.Run(before+", then "+after, func(t *testing.T) {
+				t.Parallel()
+				ns, n := netns.New(t), newNode(t)
+				n.agent.Put(meshed(map[string]string{"sidecar.istio.io/interceptionMode": "TPROXY"}))
+				n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": before}}).want(t, 0)
+				n.wantRedirected(ns, before)
+				policy := n.recorded("0a1b").Policy
+				for _, recorded := range []bool{true, false} {
+					if !recorded { // by the kernel alone it is seen, too
+						if err := os.RemoveAll(n.state); err != nil {
+							t.Fatal(err)
+						}
+					}
+					n.call(request{command: "ADD", ifname: "net1", netns: ns.Path(), conf: map[string]any{"backend": after}}).
+						want(t, 107, "ISTIO_", "create the pod anew")
+					for _, p := range problems(t, ns, before, policy) {
+						t.Errorf("the first backend's rules: %s", p)
+					}
+				}
+			})
+		}
+	}
+}
+
 func TestIptablesOfAnotherToolAreRefused(t *testing.T) {
 	t.Parallel()
 	ns, n := netns.New(t), newNode(t)

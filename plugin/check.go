@@ -65,13 +65,13 @@ func (c *call) checkUnrecorded(ctx context.Context) error {
 }
 
 func (c *call) verify(ctx context.Context, n *sandbox, rules redirect.Ruleset) error {
-	tables, err := findBackend(ctx, c.outcome.backend)
+	tables, err := findBackend(c.outcome.backend)
 	if err != nil {
 		return kernelRefused.fail("check pod %s: %w", c.podName(), err)
 	}
 	began := time.Now()
 	err = c.within(n, func() error {
-		c.outcome.problems, err = tables.Verify(rules)
+		c.outcome.problems, err = tables.Verify(ctx, rules)
 		return err
 	})
 	c.took("verify", began)

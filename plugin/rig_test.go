@@ -162,12 +162,12 @@ func invoke(t *testing.T, command string, do verb, args *skel.CmdArgs) response 
 // problems are the differences between a namespace and what a pod asks for.
 func problems(t *testing.T, ns *netns.NS, backendName string, p redirect.Policy) []redirect.Problem {
 	t.Helper()
-	tables, err := findBackend(t.Context(), backendName)
+	tables, err := findBackend(backendName)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var found []redirect.Problem
-	ns.Do(t, func() { found, err = tables.Verify(redirect.Compile(p)) })
+	ns.Do(t, func() { found, err = tables.Verify(t.Context(), redirect.Compile(p)) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 
 // status refuses only in a state that no retry mends: a runtime takes the whole node for not ready then, and pods that are
 // not ours need nothing of what is looked at here. An agent or an API server that is away comes back.
-func status(ctx context.Context, c *call) error {
-	_, err := findBackend(ctx, c.Backend)
+func status(_ context.Context, c *call) error {
+	_, err := findBackend(c.Backend)
 	if err := errors.Join(c.wrong(), err, c.usableState()); err != nil {
 		return unavailable.fail("%w", err)
 	}

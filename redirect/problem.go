@@ -77,35 +77,29 @@ func subtract(a, b []Line, from, tail int) []int {
 // Lack is something that the rules need and a kernel or a host does not have.
 type Lack struct {
 	Feature string
-	Module  string // of the kernel, which may only have to be loaded
+	Module  string // of the kernel, which may only have to be loaded; "": it is no module that lacks
 	Cause   error
+	Minor   bool // pods that need it are refused, all others are redirected
 }
 
 func (l Lack) String() string {
+	if l.Module == "" {
+		return fmt.Sprintf("no %s: %v", l.Feature, l.Cause)
+	}
 	return fmt.Sprintf("no %s (kernel module %s): %v", l.Feature, l.Module, l.Cause)
 }
 
 // Feature is something that a kernel may lack, with the rule that needs it.
 type Feature struct {
-	Name    string
-	Table   Table
-	Rule    Rule
-	modules map[string]string
+	Name  string
+	Table Table
+	Rule  Rule
 }
-
-// Module returns the kernel module that a dialect needs for the feature.
-func (f Feature) Module(dialect string) string { return f.modules[dialect] }
-
-// The dialects, as Feature.Module knows them.
-const (
-	DialectNFTables = "nftables"
-	DialectIPTables = "iptables"
-)
 
 // Features lists what the rules of some pod may need, one feature a rule, for the dialects to try out.
 func Features() []Feature {
-	try := func(name string, t Table, m Match, a Action, nft, xt string) Feature {
-		return Feature{name, t, Rule{"probe", m, a}, map[string]string{DialectNFTables: nft, DialectIPTables: xt}}
+	try := func(name string, t Table, m Match, a Action) Feature {
+		return Feature{name, t, Rule{"probe", m, a}}
 	}
 	tcp := Match{Protocol: TCP}
 	with := func(set func(*Match)) Match {
@@ -114,18 +108,18 @@ func Features() []Feature {
 		return m
 	}
 	return []Feature{
-		try("redirection to local ports", NAT, tcp, Action{Verb: Redirect, Port: 1}, "nft_redir", "xt_REDIRECT"),
-		try("match of the sending user", NAT, Match{UID: IDs{{1, 2}}}, returns, "nf_tables", "xt_owner"),
-		try("match of interfaces and addresses", NAT, Match{Out: lo, Destination: Addresses{Not: true, Prefixes: hosts("127.0.0.1", "::1")}}, returns, "nf_tables", "x_tables"),
-		try("lists of addresses", NAT, Match{Destination: Addresses{Prefixes: hosts("192.0.2.1", "192.0.2.3", "2001:db8::1", "2001:db8::3")}}, returns, "nf_tables", "x_tables"),
-		try("lists of ports", NAT, with(func(m *Match) { m.DestinationPort = Ports{Not: true, List: []uint16{1, 3}} }), returns, "nf_tables", "xt_multiport"),
-		try("match of a connection's state", Mangle, with(func(m *Match) { m.State = Established | Related }), returns, "nft_ct", "xt_conntrack"),
-		try("match of marks", Mangle, with(func(m *Match) { m.Mark = Mark{Not: true, Value: 1} }), returns, "nf_tables", "xt_mark"),
-		try("match of a connection's mark", Mangle, with(func(m *Match) { m.ConnMark = Mark{Value: 1} }), returns, "nft_ct", "xt_connmark"),
-		try("setting of marks", Mangle, tcp, Action{Verb: SetMark, Mark: 1}, "nf_tables", "xt_mark"),
-		try("setting of a connection's mark", Mangle, tcp, Action{Verb: SaveMark}, "nft_ct", "xt_connmark"),
-		try("transparent proxying", Mangle, tcp, Action{Verb: TProxy, Port: 1, Mark: 1}, "nft_tproxy", "xt_TPROXY"),
-		try("connection tracking zones", Raw, Match{Protocol: UDP}, Action{Verb: SetZone, Zone: 1}, "nft_ct", "xt_CT"),
+		try("redirection to local ports", NAT, tcp, Action{Verb: Redirect, Port: 1}),
+		try("match of the sending user", NAT, Match{UID: IDs{{1, 2}}}, returns),
+		try("match of interfaces and addresses", NAT, Match{Out: lo, Destination: Addresses{Not: true, Prefixes: hosts("127.0.0.1", "::1")}}, returns),
+		try("lists of addresses", NAT, Match{Destination: Addresses{Prefixes: hosts("192.0.2.1", "192.0.2.3", "2001:db8::1", "2001:db8::3")}}, returns),
+		try("lists of ports", NAT, with(func(m *Match) { m.DestinationPort = Ports{Not: true, List: []uint16{1, 3}} }), returns),
+		try("match of a connection's state", Mangle, with(func(m *Match) { m.State = Established | Related }), returns),
+		try("match of marks", Mangle, with(func(m *Match) { m.Mark = Mark{Not: true, Value: 1} }), returns),
+		try("match of a connection's mark", Mangle, with(func(m *Match) { m.ConnMark = Mark{Value: 1} }), returns),
+		try("setting of marks", Mangle, tcp, Action{Verb: SetMark, Mark: 1}),
+		try("setting of a connection's mark", Mangle, tcp, Action{Verb: SaveMark}),
+		try("transparent proxying", Mangle, tcp, Action{Verb: TProxy, Port: 1, Mark: 1}),
+		try("connection tracking zones", Raw, Match{Protocol: UDP}, Action{Verb: SetZone, Zone: 1}),
 	}
 }
 

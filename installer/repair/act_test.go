@@ -147,7 +147,6 @@ func TestWhoIsEvicted(t *testing.T) {
 		"a Job's that has not begun":       {job(corev1.RestartPolicyNever, corev1.PodPending), repair.Evicted, ""},
 		"a Job's that runs, and only once": {job(corev1.RestartPolicyNever, corev1.PodRunning), repair.Spared, "restartPolicy Never"},
 		"one without a controller":         {func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil }, repair.Spared, "no controller"},
-		"the mirror of a static pod":       {func(p *corev1.Pod) { p.Annotations[corev1.MirrorPodAnnotationKey] = "x" }, repair.Spared, "static"},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {

@@ -39,10 +39,7 @@ func (r *Repairer) evict(ctx context.Context, pod *corev1.Pod, x *Result) error 
 // spares says why a pod is not to be evicted, if it is not.
 func spares(pod *corev1.Pod) string {
 	owner := metav1.GetControllerOf(pod)
-	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	switch {
-	case mirror:
-		return "it is a static pod's, which the API server cannot evict"
 	case owner == nil:
 		return "it has no controller: nobody would create it anew"
 	case owner.Kind == "Job" && pod.Spec.RestartPolicy == corev1.RestartPolicyNever && pod.Status.Phase != corev1.PodPending:

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
 	"github.com/sidecar-cni/sidecar-cni/plugin/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
@@ -128,14 +129,21 @@ func unexpected(others []sign) []redirect.Problem {
 
 // A backend writes rules into the namespace of the calling thread, and compares.
 type backend interface {
-	Apply(redirect.Ruleset) error
-	Verify(redirect.Ruleset) ([]redirect.Problem, error)
+	// Apply returns a function that takes back what it did.
+	Apply(context.Context, redirect.Ruleset) (undo func(), warnings []string, err error)
+	Verify(context.Context, redirect.Ruleset) ([]redirect.Problem, error)
 }
 
 type nft struct{}
 
-func (nft) Apply(rs redirect.Ruleset) error                        { return nftables.Apply(rs) }
-func (nft) Verify(rs redirect.Ruleset) ([]redirect.Problem, error) { return nftables.Verify(rs) }
+func (nft) Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), warnings []string, err error) {
+	undo, err = nftables.Apply(ctx, rs)
+	return undo, nil, err
+}
+
+func (nft) Verify(ctx context.Context, rs redirect.Ruleset) ([]redirect.Problem, error) {
+	return nftables.Verify(ctx, rs)
+}
 
 // A task is what to do in a namespace.
 type task struct {
@@ -150,15 +158,15 @@ func (e *lackingError) Unwrap() error { return e.error }
 
 // with calls do with the backend in the pod's namespace.
 func (r *Repairer) with(ctx context.Context, at *place, t task, do func(backend) error) error {
-	variant, ok := strings.CutPrefix(t.backend, redirect.DialectIPTables+"-")
+	variant, ok := strings.CutPrefix(t.backend, "iptables-")
 	if !ok {
-		if t.backend != redirect.DialectNFTables {
+		if t.backend != netconf.NFTables {
 			return &lackingError{fmt.Errorf("find backend %q: there is none of that name", t.backend)}
 		}
 		return at.enter(func() error { return do(nft{}) })
 	}
 	run := func() error {
-		tables, err := iptables.Find(ctx, iptables.Variant(variant))
+		tables, err := iptables.Find(iptables.Variant(variant))
 		if err != nil {
 			return &lackingError{err}
 		}
@@ -172,7 +180,7 @@ func (r *Repairer) with(ctx context.Context, at *place, t task, do func(backend)
 
 func (r *Repairer) verify(ctx context.Context, at *place, t task) (problems []redirect.Problem, err error) {
 	err = r.with(ctx, at, t, func(b backend) (err error) {
-		problems, err = b.Verify(t.rules)
+		problems, err = b.Verify(ctx, t.rules)
 		return err
 	})
 	return problems, err
@@ -181,7 +189,7 @@ func (r *Repairer) verify(ctx context.Context, at *place, t task) (problems []re
 // backendFor returns the backend for a namespace: iptables' owner match is refused in that of another user namespace.
 func (r *Repairer) backendFor(at *place) string {
 	if at.foreign() {
-		return redirect.DialectNFTables
+		return netconf.NFTables
 	}
 	return r.cfg.Backend
 }

@@ -28,12 +28,16 @@ func (r *Repairer) mend(ctx context.Context, s search, at *place, one *subject) 
 	}
 	t := task{r.backendFor(at), redirect.Compile(policy)}
 	err := r.with(ctx, at, t, func(b backend) error {
-		if err := b.Apply(t.rules); err != nil {
+		undo, _, err := b.Apply(ctx, t.rules)
+		if err != nil {
 			return err
 		}
-		problems, err := b.Verify(t.rules)
+		problems, err := b.Verify(ctx, t.rules)
 		if err == nil && len(problems) > 0 {
 			err = fmt.Errorf("read back rules: %d differ, the first: %s", len(problems), problems[0])
+		}
+		if err != nil {
+			undo()
 		}
 		return err
 	})

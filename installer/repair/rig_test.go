@@ -194,13 +194,19 @@ func policyOf(t *testing.T, annotations map[string]string) redirect.Policy {
 func apply(t *testing.T, ns *netns.NS, backend string, p redirect.Policy) {
 	t.Helper()
 	var err error
-	do := nftables.Apply
+	do := func(rs redirect.Ruleset) error {
+		_, err := nftables.Apply(t.Context(), rs)
+		return err
+	}
 	if variant, ok := strings.CutPrefix(backend, "iptables-"); ok {
-		tables, err := iptables.Find(t.Context(), iptables.Variant(variant))
+		tables, err := iptables.Find(iptables.Variant(variant))
 		if err != nil {
 			t.Fatal(err)
 		}
-		do = tables.Apply
+		do = func(rs redirect.Ruleset) error {
+			_, _, err := tables.Apply(t.Context(), rs)
+			return err
+		}
 	}
 	ns.Do(t, func() { err = do(redirect.Compile(p)) })
 	if err != nil {

@@ -74,28 +74,50 @@ func (a Attachment) file() (string, error) {
 
 // Write puts a record in place of an earlier one of the attachment. Readers see either, nothing in between.
 func (d Dir) Write(r Record) error {
-	name, err := r.file()
+	draft, err := d.Draft(r)
 	if err != nil {
 		return err
 	}
+	return draft.Publish()
+}
+
+// A Draft is a record that is written, and that no reader sees yet.
+type Draft struct{ temp, path string }
+
+// Draft writes a record, as far as that can fail for want of room or rights. Publish or Discard ends it.
+func (d Dir) Draft(r Record) (Draft, error) {
+	name, err := r.file()
+	if err != nil {
+		return Draft{}, err
+	}
 	data, err := json.Marshal(r)
 	if err != nil {
-		return fmt.Errorf("write record: %w", err)
+		return Draft{}, fmt.Errorf("write record: %w", err)
 	}
 	temp, err := d.create(name)
 	if err != nil {
-		return fmt.Errorf("write record: %w", err)
+		return Draft{}, fmt.Errorf("write record: %w", err)
 	}
+	draft := Draft{temp.Name(), d.path(name)}
 	_, err = temp.Write(data)
-	if err = errors.Join(err, temp.Close()); err == nil {
-		err = os.Rename(temp.Name(), d.path(name))
+	if err = errors.Join(err, temp.Close()); err != nil {
+		draft.Discard()
+		return Draft{}, fmt.Errorf("write record: %w", err)
 	}
-	if err != nil {
-		os.Remove(temp.Name())
+	return draft, nil
+}
+
+// Publish puts the record in place of an earlier one.
+func (d Draft) Publish() error {
+	if err := os.Rename(d.temp, d.path); err != nil {
+		d.Discard()
 		return fmt.Errorf("write record: %w", err)
 	}
 	return nil
 }
+
+// Discard forgets it.
+func (d Draft) Discard() { _ = os.Remove(d.temp) } // what is left behind is no record, and Delete takes it along
 
 // create makes a file that only root can read, and the directory if need be.
 func (d Dir) create(name string) (*os.File, error) {

@@ -1,9 +1,9 @@
 // Package iptables writes a ruleset with the host's iptables, one iptables-restore a family, and reads it back with
 // iptables-save. It is for kernels and hosts that cannot do nftables.
 //
-//	tables, err := iptables.Find(ctx, iptables.NFT)
-//	err = tables.Apply(rules)
-//	problems, err := tables.Verify(rules)
+//	tables, err := iptables.Find(iptables.NFT)
+//	undo, warnings, err := tables.Apply(ctx, rules)
+//	problems, err := tables.Verify(ctx, rules)
 //
 // Be aware: everything happens in the network namespace of the calling thread, which the caller has locked and moved
 // there. A table of a family changes at once, two of them one after the other: nat comes first, so that nothing is ever
@@ -11,7 +11,6 @@
 package iptables
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,11 +19,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/routing"
+	"github.com/sidecar-cni/sidecar-cni/redirect/traces"
 )
 
 // Variant says which of the kernel's two interfaces a build of iptables uses.
@@ -36,9 +37,8 @@ const (
 	Legacy Variant = "legacy"
 )
 
-// Tables is the host's iptables. Its programs are ended with the context that it was found under.
+// Tables is the host's iptables.
 type Tables struct {
-	ctx     context.Context
 	variant Variant
 	tools   map[redirect.Family]tools
 }
@@ -63,8 +63,8 @@ func hasIPv6() bool {
 }
 
 // Find looks for a variant's programs, without running any.
-func Find(ctx context.Context, v Variant) (*Tables, error) {
-	t := &Tables{ctx: ctx, variant: v, tools: map[redirect.Family]tools{}}
+func Find(v Variant) (*Tables, error) {
+	t := &Tables{variant: v, tools: map[redirect.Family]tools{}}
 	var errs []error
 	for f, name := range map[redirect.Family]string{redirect.IPv4: "iptables-", redirect.IPv6: "ip6tables-"} {
 		name += string(v)
@@ -98,51 +98,106 @@ func lookPath(name string) (string, error) {
 }
 
 // Apply writes the ruleset: addresses and routes first, then the rules. Ours are replaced; rules of another tool in
-// chains of our names are an error.
-func (t *Tables) Apply(rs redirect.Ruleset) error {
-	undo, err := routing.Apply(rs)
+// chains of our names are an error. The function that it returns takes back what this call did, for a caller that fails
+// later; on an error it has done so itself. The warnings are about traffic that the host's programs cannot capture.
+func (t *Tables) Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), warnings []string, err error) {
+	warnings, err = t.uncaptured()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	for i, f := range t.families() {
-		if err := t.apply(rs, f); err != nil {
-			again := Tables{context.WithoutCancel(t.ctx), t.variant, t.tools} // it may be the deadline that ended us
-			for _, done := range t.families()[:i] {
-				_ = again.remove(done)
-			}
+	undoRouting, err := routing.Apply(rs)
+	if err != nil {
+		return nil, nil, err
+	}
+	var changed []change
+	undo = func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout) // it may be the deadline that ended us
+		defer cancel()
+		for _, c := range slices.Backward(changed) {
+			_ = t.restoreTo(ctx, c) // whoever undoes has an error to tell already
+		}
+		undoRouting()
+	}
+	for _, f := range t.families() {
+		before, err := t.apply(ctx, rs, f)
+		if before != nil {
+			changed = append(changed, change{f, before})
+		}
+		if err != nil {
 			undo()
-			return fmt.Errorf("program iptables-%s for %s: %w", t.variant, f, err)
+			return nil, nil, fmt.Errorf("program iptables-%s for %s: %w", t.variant, f, err)
 		}
 	}
-	return nil
+	return undo, warnings, nil
 }
 
-// apply first acts as if nothing were there, as in the namespace of a new pod: creating a chain that exists fails, and
-// then nothing has been changed. Only then it looks what is there.
-func (t *Tables) apply(rs redirect.Ruleset, f redirect.Family) error {
-	fresh := input(rs, f, nil)
-	if fresh == "" {
-		return nil
-	}
-	first := t.restore(f, fresh)
-	if first == nil {
-		return nil
-	}
-	have, err := t.read(f)
+// undoTimeout is for what a call does after its deadline.
+const undoTimeout = 5 * time.Second
+
+// change is a family that was written to, and what it had of ours before.
+type change struct {
+	family redirect.Family
+	before listing
+}
+
+// restoreTo brings our chains and rules of a family back to what they were.
+func (t *Tables) restoreTo(ctx context.Context, c change) error {
+	have, err := t.read(ctx, c.family)
 	if err != nil {
-		return errors.Join(first, err)
+		return err
 	}
 	ours, err := have.ours()
 	if err != nil {
 		return err
 	}
-	if len(ours) == 0 && inOtherUserNamespace() {
-		return fmt.Errorf("%w: the namespace belongs to a user namespace of its own (hostUsers: false), where the kernel refuses owner matches of iptables: use the nftables backend", first)
+	return t.restore(ctx, c.family, ours.replacedBy(c.before.creations()))
+}
+
+// apply writes the rules of a family. It returns what the family had of ours before, nil if nothing was changed. The
+// namespace of a new pod has nothing, and there the programs need not be asked for it.
+func (t *Tables) apply(ctx context.Context, rs redirect.Ruleset, f redirect.Family) (before listing, err error) {
+	rules := creationsOf(rs, f)
+	if len(rules) == 0 {
+		return nil, nil
 	}
-	if len(ours) == 0 {
-		return first
+	used, err := t.used(f)
+	if err != nil {
+		return nil, err
 	}
-	return t.restore(f, input(rs, f, ours))
+	if !used {
+		return listing{}, explain(t.restore(ctx, f, deletions{}.replacedBy(rules)))
+	}
+	have, err := t.read(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	ours, err := have.ours()
+	if err != nil {
+		return nil, err
+	}
+	return have, explain(t.restore(ctx, f, ours.replacedBy(rules)))
+}
+
+// used reports whether a family may have rules of ours, or of a mesh at all.
+func (t *Tables) used(f redirect.Family) (bool, error) {
+	if t.variant == Legacy {
+		tables, err := traces.LegacyTables(f)
+		return len(tables) > 0, err
+	}
+	chains, err := traces.Chains()
+	return slices.ContainsFunc(chains, func(c traces.Chain) bool { return c.Family == nftFamilies[f] }), err
+}
+
+// nftFamilies are the families of nftables in which iptables-nft keeps its tables.
+var nftFamilies = map[redirect.Family]string{redirect.IPv4: "ip", redirect.IPv6: "ip6"}
+
+// explain adds what is behind a refusal that the programs do not understand themselves.
+func explain(err error) error {
+	if err != nil && inOtherUserNamespace() {
+		return fmt.Errorf("%w: the namespace belongs to a user namespace of its own (hostUsers: false), where the kernel "+
+			"refuses owner matches of iptables: use the nftables backend", err)
+	}
+	return err
 }
 
 // inOtherUserNamespace reports whether the calling thread's network namespace belongs to a user namespace that is not ours.
@@ -165,36 +220,24 @@ func inOtherUserNamespace() bool {
 }
 
 // Remove deletes our rules and chains, and the addresses and routes of the ruleset. What is not there is not missed.
-func (t *Tables) Remove(rs redirect.Ruleset) error {
+func (t *Tables) Remove(ctx context.Context, rs redirect.Ruleset) error {
 	for _, f := range t.families() {
-		if err := t.remove(f); err != nil {
+		if err := t.restoreTo(ctx, change{family: f}); err != nil {
 			return fmt.Errorf("remove from iptables-%s for %s: %w", t.variant, f, err)
 		}
 	}
 	return routing.Remove(rs)
 }
 
-func (t *Tables) remove(f redirect.Family) error {
-	have, err := t.read(f)
-	if err != nil {
-		return err
-	}
-	ours, err := have.ours()
-	if err != nil {
-		return err
-	}
-	if len(ours) == 0 {
-		return nil
-	}
-	return t.restore(f, input(redirect.Ruleset{}, f, ours))
-}
-
 // Verify names every difference between the ruleset and what the kernel has, and changes nothing. Rules of others in the
 // hooks' chains are not looked at.
-func (t *Tables) Verify(rs redirect.Ruleset) ([]redirect.Problem, error) {
+func (t *Tables) Verify(ctx context.Context, rs redirect.Ruleset) ([]redirect.Problem, error) {
 	var problems []redirect.Problem
+	if _, err := t.uncaptured(); err != nil {
+		problems = append(problems, redirect.Problem{Where: redirect.IPv6.String(), What: err.Error()})
+	}
 	for _, f := range t.families() {
-		have, err := t.read(f)
+		have, err := t.read(ctx, f)
 		if err != nil {
 			return nil, fmt.Errorf("read iptables-%s for %s: %w", t.variant, f, err)
 		}
@@ -207,63 +250,9 @@ func (t *Tables) Verify(rs redirect.Ruleset) ([]redirect.Problem, error) {
 // Render returns the input of iptables-restore for a family, and the routing policy as comments.
 func Render(rs redirect.Ruleset, f redirect.Family) string {
 	var b strings.Builder
-	b.WriteString(input(rs, f, nil))
+	b.WriteString(deletions{}.replacedBy(creationsOf(rs, f)))
 	for _, command := range routing.Render(rs) {
 		fmt.Fprintf(&b, "# %s\n", command)
 	}
 	return b.String()
-}
-
-// input is one run of iptables-restore: in each table old lines go and new ones come, together. nat is the first table,
-// since it always has a chain of ours: if that exists, the run fails before it changed anything.
-func input(rs redirect.Ruleset, f redirect.Family, old deletions) string {
-	var b strings.Builder
-	for _, table := range slices.Backward(redirect.Tables) {
-		lines := slices.Clone(old[table])
-		var rules []string
-		for _, c := range rs.Chains {
-			if c.Table != table {
-				continue
-			}
-			if c.Hook == redirect.NoHook {
-				lines = append(lines, "-N "+c.Name)
-			}
-			for _, spec := range chainSpecs(c, f) {
-				rules = append(rules, fmt.Sprintf("-A %s %s", c.Name, spec))
-			}
-		}
-		if lines = append(lines, rules...); len(lines) > 0 {
-			fmt.Fprintf(&b, "*%s\n%s\nCOMMIT\n", table, strings.Join(lines, "\n"))
-		}
-	}
-	return b.String()
-}
-
-func chainSpecs(c redirect.Chain, f redirect.Family) []string {
-	var all []string
-	for _, r := range c.Rules {
-		all = append(all, specs(r, f)...)
-	}
-	return all
-}
-
-// namespaceLock has the legacy variant lock the namespace that it changes, not the node: the file of the namespace is
-// the same for all that work there, and for nobody else.
-const namespaceLock = "XTABLES_LOCKFILE=/proc/self/ns/net"
-
-func (t *Tables) restore(f redirect.Family, input string) error {
-	_, err := t.run(input, t.tools[f].restore, "--noflush")
-	return err
-}
-
-func (t *Tables) run(input, program string, args ...string) (string, error) {
-	cmd := exec.CommandContext(t.ctx, program, args...)
-	cmd.Env = append(os.Environ(), namespaceLock, "LC_ALL=C")
-	cmd.Stdin = strings.NewReader(input)
-	var out, complaints bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaints
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s: %w: %s", filepath.Base(program), err, strings.Join(strings.Fields(complaints.String()), " "))
-	}
-	return out.String(), nil
 }

@@ -1,7 +1,10 @@
 package iptables
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	goiptables "github.com/coreos/go-iptables/iptables"
 
@@ -13,18 +16,17 @@ const probeChain = "SIDECAR_CNI_PROBE"
 
 // Probe tries out, one by one, what the rules may need, and names what this host and kernel lack. It works in a chain of
 // its own in the namespace of the calling thread, which it removes again and to which nothing jumps.
-func (t *Tables) Probe() []redirect.Lack {
-	var lacks []redirect.Lack
+func (t *Tables) Probe(ctx context.Context) []redirect.Lack {
+	lacks := t.lackOfIPv6()
 	for _, f := range t.families() {
 		if err := t.checkVersion(f); err != nil {
 			return append(lacks, redirect.Lack{Feature: "usable iptables for " + f.String(), Module: "ip_tables", Cause: err})
 		}
-		t.clean(f) // what an earlier probe left behind, killed half-way
+		t.clean(ctx, f) // what an earlier probe left behind, killed half-way
 		for _, feature := range redirect.Features() {
-			if err := t.try(feature, f); err != nil {
+			if err := t.try(ctx, feature, f); err != nil {
 				lacks = append(lacks, redirect.Lack{
-					Feature: fmt.Sprintf("%s for %s", feature.Name, f),
-					Module:  feature.Module(redirect.DialectIPTables), Cause: err,
+					Feature: fmt.Sprintf("%s for %s", feature.Name, f), Module: modules(feature.Rule, f), Cause: err,
 				})
 			}
 		}
@@ -48,20 +50,42 @@ func (t *Tables) checkVersion(f redirect.Family) error {
 	return nil
 }
 
-func (t *Tables) try(feature redirect.Feature, f redirect.Family) error {
+func (t *Tables) try(ctx context.Context, feature redirect.Feature, f redirect.Family) error {
 	rules := redirect.Ruleset{Chains: []redirect.Chain{{
 		Table: feature.Table, Name: probeChain, Rules: []redirect.Rule{feature.Rule},
 	}}}
-	if err := t.restore(f, input(rules, f, nil)); err != nil {
+	if err := t.restore(ctx, f, deletions{}.replacedBy(creationsOf(rules, f))); err != nil {
 		return err
 	}
-	return t.restore(f, deletion(feature.Table))
+	return t.restore(ctx, f, deletion(feature.Table))
 }
 
-func (t *Tables) clean(f redirect.Family) {
+func (t *Tables) clean(ctx context.Context, f redirect.Family) {
 	for _, table := range redirect.Tables {
-		_ = t.restore(f, deletion(table)) // it is not there, as a rule
+		_ = t.restore(ctx, f, deletion(table)) // it is not there, as a rule
 	}
+}
+
+// builtIn are the matches and targets that are in no module of their own.
+var builtIn = []string{"tcp", "udp", "comment", "RETURN", "ACCEPT", "DROP"}
+
+// modules names the kernel modules of the extensions that a rule uses, as its lines name them.
+func modules(r redirect.Rule, f redirect.Family) string {
+	names := []string{}
+	for _, spec := range specs(r, f) {
+		words := strings.Fields(spec)
+		for i, word := range words[:len(words)-1] {
+			name := "xt_" + words[i+1]
+			extends := word == "-m" || word == "-j" && r.Then.Verb != redirect.Jump
+			if extends && !slices.Contains(builtIn, words[i+1]) && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return "x_tables"
+	}
+	return strings.Join(names, ", ")
 }
 
 func deletion(table redirect.Table) string {

@@ -17,13 +17,13 @@ func TestTryNamesWhatIsRefused(t *testing.T) {
 	for _, v := range []Variant{NFT, Legacy} {
 		t.Run(string(v), func(t *testing.T) {
 			t.Parallel()
-			tables, err := Find(t.Context(), v)
+			tables, err := Find(v)
 			if err != nil {
 				t.Fatal(err)
 			}
 			netns.New(t).Do(t, func() {
 				for _, f := range redirect.Families {
-					if err := tables.try(impossible, f); err == nil || !strings.Contains(err.Error(), "nowhere") {
+					if err := tables.try(t.Context(), impossible, f); err == nil || !strings.Contains(err.Error(), "nowhere") {
 						t.Errorf("%s: %v: want an error about the chain nowhere", f, err)
 					}
 				}
@@ -34,7 +34,7 @@ func TestTryNamesWhatIsRefused(t *testing.T) {
 
 // TestFindWithoutPrograms says what to install.
 func TestFindWithoutPrograms(t *testing.T) {
-	if _, err := Find(t.Context(), "nonesuch"); err == nil || !strings.Contains(err.Error(), "install iptables 1.8 or later") {
+	if _, err := Find("nonesuch"); err == nil || !strings.Contains(err.Error(), "install iptables 1.8 or later") {
 		t.Errorf("find programs that do not exist: %v", err)
 	}
 }

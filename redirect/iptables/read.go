@@ -1,12 +1,14 @@
 package iptables
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/traces"
 )
 
 // listing is what iptables-save printed: the rules of each chain, without "-A CHAIN ".
@@ -14,14 +16,6 @@ type listing map[redirect.Table]map[string][]string
 
 // deletions are the lines that make iptables-restore forget what is ours, by table.
 type deletions map[redirect.Table][]string
-
-func (t *Tables) read(f redirect.Family) (listing, error) {
-	out, err := t.run("", t.tools[f].save)
-	if err != nil {
-		return nil, err
-	}
-	return parse(out), nil
-}
 
 func parse(out string) listing {
 	have := listing{}
@@ -67,7 +61,7 @@ func (have listing) ours() (deletions, error) {
 				}
 				continue
 			}
-			if !strings.HasPrefix(name, "ISTIO_") {
+			if !strings.HasPrefix(name, traces.MeshChains) {
 				continue
 			}
 			if i := slices.IndexFunc(rules, func(spec string) bool { return !isOurs(spec) }); i >= 0 {
@@ -81,6 +75,25 @@ func (have listing) ours() (deletions, error) {
 		}
 	}
 	return del, nil
+}
+
+// MeshChains names the chains of the namespace that are named like those of a mesh.
+func (t *Tables) MeshChains(ctx context.Context) ([]string, error) {
+	var names []string
+	for _, f := range t.families() {
+		have, err := t.read(ctx, f)
+		if err != nil {
+			return nil, fmt.Errorf("read iptables-%s for %s: %w", t.variant, f, err)
+		}
+		for _, table := range redirect.Tables {
+			for _, name := range slices.Sorted(maps.Keys(have[table])) {
+				if strings.HasPrefix(name, traces.MeshChains) {
+					names = append(names, fmt.Sprintf("chain %s of table %s of iptables-%s", name, table, t.variant))
+				}
+			}
+		}
+	}
+	return names, nil
 }
 
 // verify compares with what the ruleset asks for.
@@ -103,7 +116,7 @@ func (have listing) verify(rs redirect.Ruleset, f redirect.Family) []redirect.Pr
 	for _, table := range redirect.Tables {
 		for _, name := range slices.Sorted(maps.Keys(have[table])) {
 			leftover := isHook(name) && slices.ContainsFunc(have[table][name], isOurs)
-			if !wanted[table][name] && (leftover || strings.HasPrefix(name, "ISTIO_")) {
+			if !wanted[table][name] && (leftover || strings.HasPrefix(name, traces.MeshChains)) {
 				problems = append(problems, redirect.Problem{Where: fmt.Sprintf("%s %s %s", f, table, name), What: "unexpected: rules of ours"})
 			}
 		}

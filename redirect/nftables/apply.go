@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -14,36 +15,46 @@ import (
 )
 
 // Apply writes the ruleset: addresses and routes first, then the rules in one transaction that packets see whole or not
-// at all. Rules that are already there are replaced; a failure leaves what was there before.
-func Apply(rs redirect.Ruleset) error {
-	undo, err := routing.Apply(rs)
+// at all. Rules that are already there are replaced; a failure leaves what was there before. The function that it returns
+// takes back what this call added, for a caller that fails later; rules that were replaced stay.
+func Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), err error) {
+	undoRouting, err := routing.Apply(rs)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := applyTable(translate(rs)); err != nil {
-		undo()
-		return fmt.Errorf("program nftables: %w", explain(err))
+	created, err := applyTable(ctx, translate(rs))
+	if err != nil {
+		undoRouting()
+		return nil, fmt.Errorf("program nftables: %w", explain(err))
 	}
-	return nil
+	return func() {
+		if created {
+			_ = removeTable() // whoever undoes has an error to tell already
+		}
+		undoRouting()
+	}, nil
 }
 
 // applyTable first only adds: a transaction that deletes waits for every CPU to leave the old rules, ten times as long
 // as all the rest, and the namespace of a new pod has nothing to delete.
-func applyTable(t *table) error {
+func applyTable(ctx context.Context, t *table) (created bool, err error) {
 	s, err := dial()
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer s.Close()
 	content, err := t.messages()
 	if err != nil {
-		return err
+		return false, err
+	}
+	if err := ctx.Err(); err != nil { // the kernel's part cannot be broken off
+		return false, err
 	}
 	err = s.transact(append([]message{t.creation()}, content...))
 	if errors.Is(err, unix.EEXIST) {
-		return s.replace(t)
+		return false, s.replace(t)
 	}
-	return err
+	return err == nil, err
 }
 
 // replace writes a table in place of the one of that name: created first if there is none, since deleting what is not
@@ -53,15 +64,15 @@ func (s socket) replace(t *table) error {
 	if err != nil {
 		return err
 	}
-	there := message{unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, t.attrs()}
+	there := message{kind: unix.NFT_MSG_NEWTABLE, flags: unix.NLM_F_CREATE, attrs: t.attrs()}
 	return s.transact(append([]message{there, t.deletion(), t.creation()}, content...))
 }
 
 func (t *table) creation() message {
-	return message{unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE | unix.NLM_F_EXCL, t.attrs()}
+	return message{kind: unix.NFT_MSG_NEWTABLE, flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL, attrs: t.attrs()}
 }
 
-func (t *table) deletion() message { return message{unix.NFT_MSG_DELTABLE, 0, t.attrs()} }
+func (t *table) deletion() message { return message{kind: unix.NFT_MSG_DELTABLE, attrs: t.attrs()} }
 
 func (t *table) attrs() []netlink.Attribute {
 	return []netlink.Attribute{text(unix.NFTA_TABLE_NAME, t.name)}
@@ -69,6 +80,13 @@ func (t *table) attrs() []netlink.Attribute {
 
 // Remove deletes our table, and the addresses and routes of the ruleset. What is not there is not missed.
 func Remove(rs redirect.Ruleset) error {
+	if err := removeTable(); err != nil {
+		return err
+	}
+	return routing.Remove(rs)
+}
+
+func removeTable() error {
 	s, err := dial()
 	if err != nil {
 		return err
@@ -78,7 +96,7 @@ func Remove(rs redirect.Ruleset) error {
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("delete table inet %s: %w", TableName, explain(err))
 	}
-	return routing.Remove(rs)
+	return nil
 }
 
 // messages are what fills the table: all chains first, since rules jump to any of them.
@@ -92,10 +110,13 @@ func (t *table) messages() ([]message, error) {
 		messages = append(messages, m)
 	}
 	for _, c := range t.chains {
-		for _, r := range c.rules {
+		for i, r := range c.rules {
 			m, err := r.messages(t.name, c.name)
 			if err != nil {
 				return nil, err
+			}
+			for j := range m {
+				m[j].about = place{c.name, i + 1, r}
 			}
 			messages = append(messages, m...)
 		}
@@ -113,7 +134,7 @@ func (c *chain) message(table string) (message, error) {
 		}
 		attrs = append(attrs, hook, number(unix.NFTA_CHAIN_POLICY, c.base.policy), text(unix.NFTA_CHAIN_TYPE, c.base.kind))
 	}
-	return message{unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, attrs}, nil
+	return message{unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, attrs, place{chain: c.name}}, nil
 }
 
 // messages are the sets of a rule, then the rule.
@@ -138,10 +159,12 @@ func (s *statement) messages(table, chain string) ([]message, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(messages, message{unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE | unix.NLM_F_APPEND, []netlink.Attribute{
-		text(unix.NFTA_RULE_TABLE, table), text(unix.NFTA_RULE_CHAIN, chain), exprs,
-		{Type: unix.NFTA_RULE_USERDATA, Data: s.userdata()},
-	}}), nil
+	return append(messages, message{
+		kind: unix.NFT_MSG_NEWRULE, flags: unix.NLM_F_CREATE | unix.NLM_F_APPEND, attrs: []netlink.Attribute{
+			text(unix.NFTA_RULE_TABLE, table), text(unix.NFTA_RULE_CHAIN, chain), exprs,
+			{Type: unix.NFTA_RULE_USERDATA, Data: s.userdata()},
+		},
+	}), nil
 }
 
 func (s *statement) userdata() []byte { return userdata.AppendString(nil, userdata.TypeComment, s.why) }
@@ -159,7 +182,7 @@ func (s *set) messages(table string) ([]message, error) {
 	if err != nil {
 		return nil, err
 	}
-	messages := []message{{unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, []netlink.Attribute{
+	messages := []message{{kind: unix.NFT_MSG_NEWSET, flags: unix.NLM_F_CREATE, attrs: []netlink.Attribute{
 		text(unix.NFTA_SET_TABLE, table), text(unix.NFTA_SET_NAME, anonymous), number(unix.NFTA_SET_FLAGS, flags),
 		number(unix.NFTA_SET_KEY_TYPE, s.key), number(unix.NFTA_SET_KEY_LEN, s.size),
 		size, number(unix.NFTA_SET_ID, s.id),
@@ -193,7 +216,7 @@ func (s *set) chunk(table string, elements []element) (message, error) {
 		list = append(list, one)
 	}
 	all, err := nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS, list...)
-	return message{unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, []netlink.Attribute{
+	return message{kind: unix.NFT_MSG_NEWSETELEM, flags: unix.NLM_F_CREATE, attrs: []netlink.Attribute{
 		text(unix.NFTA_SET_ELEM_LIST_TABLE, table), text(unix.NFTA_SET_ELEM_LIST_SET, anonymous),
 		number(unix.NFTA_SET_ELEM_LIST_SET_ID, s.id), all,
 	}}, err
@@ -214,13 +237,18 @@ func nest(kind uint16, attrs ...netlink.Attribute) (netlink.Attribute, error) {
 
 // explain adds to the kernel's answer what can be done about it.
 func explain(err error) error {
+	var refused *refusedError
+	isRule := errors.As(err, &refused) && refused.about.rule > 0
 	switch {
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%w: this needs CAP_NET_ADMIN in the namespace", err)
 	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT):
 		return fmt.Errorf("%w: this kernel has no nftables: load the module nf_tables or choose another backend", err)
+	case isRule && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)):
+		return fmt.Errorf("%w: this kernel lacks what the rule needs: load the module %s or choose another backend",
+			err, refused.about.statement.modules())
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("%w: this kernel lacks a feature that the rules need: the probe names it", err)
+		return fmt.Errorf("%w: this kernel lacks what the chain needs: load the modules nf_tables and nft_chain_nat or choose another backend", err)
 	}
 	return err
 }

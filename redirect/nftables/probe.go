@@ -40,9 +40,9 @@ func (s socket) tryAll(features []redirect.Feature) []redirect.Lack {
 	var lacks []redirect.Lack
 	for _, f := range features {
 		var tr translator
-		t := &table{name: probeTable, chains: []*chain{{name: "probe", rules: tr.rule(f.Rule)}}}
-		if err := s.try(t); err != nil {
-			lacks = append(lacks, redirect.Lack{Feature: f.Name, Module: f.Module(redirect.DialectNFTables), Cause: err})
+		rules := tr.rule(f.Rule)
+		if err := s.try(&table{name: probeTable, chains: []*chain{{name: "probe", rules: rules}}}); err != nil {
+			lacks = append(lacks, redirect.Lack{Feature: f.Name, Module: rules[0].modules(), Cause: err})
 		}
 	}
 	return lacks

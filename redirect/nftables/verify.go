@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,8 +11,8 @@ import (
 )
 
 // Verify names every difference between the ruleset and what the kernel has, and changes nothing.
-func Verify(rs redirect.Ruleset) ([]redirect.Problem, error) {
-	problems, err := verifyTable(translate(rs))
+func Verify(ctx context.Context, rs redirect.Ruleset) ([]redirect.Problem, error) {
+	problems, err := verifyTable(ctx, translate(rs))
 	if err != nil {
 		return nil, fmt.Errorf("read nftables: %w", explain(err))
 	}
@@ -19,7 +20,7 @@ func Verify(rs redirect.Ruleset) ([]redirect.Problem, error) {
 	return append(problems, routes...), err
 }
 
-func verifyTable(t *table) ([]redirect.Problem, error) {
+func verifyTable(ctx context.Context, t *table) ([]redirect.Problem, error) {
 	s, err := dial()
 	if err != nil {
 		return nil, err
@@ -42,6 +43,9 @@ func verifyTable(t *table) ([]redirect.Problem, error) {
 		return nil, err
 	}
 	problems = append(problems, t.verifyChains(have)...)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	rules, err := t.verifyRules(s)
 	return append(problems, rules...), err
 }

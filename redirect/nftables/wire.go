@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -17,7 +18,36 @@ type message struct {
 	kind  uint16
 	flags uint16
 	attrs []netlink.Attribute
+	about place
 }
+
+// place is what a message is about, for people.
+type place struct {
+	chain     string
+	rule      int // from 1; 0: the chain itself, or the table
+	statement *statement
+}
+
+func (p place) String() string {
+	switch {
+	case p.rule > 0:
+		return fmt.Sprintf("chain %s: rule %d, %q (%s)", p.chain, p.rule, p.statement.why, p.statement.brief())
+	case p.chain != "":
+		return "chain " + p.chain
+	}
+	return "table inet " + TableName
+}
+
+// refusedError is the first message of a transaction that the kernel did not take. What it says about those behind it
+// follows from that.
+type refusedError struct {
+	about place
+	cause error
+}
+
+func (e *refusedError) Error() string { return fmt.Sprintf("%s: %v", e.about, e.cause) }
+
+func (e *refusedError) Unwrap() error { return e.cause }
 
 const subsystem = unix.NFNL_SUBSYS_NFTABLES << 8
 
@@ -45,12 +75,15 @@ func (s socket) transact(messages []message) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, a := range answers {
-		errs = append(errs, a.Err)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
+	for i, a := range answers {
+		if a.Err == nil {
+			continue
+		}
+		var about place
+		if i > 0 && i <= last { // else it is about the transaction
+			about = messages[i-1].about
+		}
+		return &refusedError{about, a.Err}
 	}
 	if !answers[last].Heard {
 		return errors.New("the kernel did not confirm the transaction")

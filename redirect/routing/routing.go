@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -169,6 +170,29 @@ func ipv6(s *wire.Socket) (bool, error) {
 		return false, fmt.Errorf("list addresses of lo: %w", err)
 	}
 	return slices.ContainsFunc(addresses, onLo), nil
+}
+
+// Addresses lists the namespace's addresses of a family that are on other interfaces than lo.
+func Addresses(f redirect.Family) ([]netip.Addr, error) {
+	s, err := wire.Dial(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	objects, err := s.Dump(addressesOf(f))
+	if err != nil {
+		if f == redirect.IPv6 && noIPv6(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	var all []netip.Addr
+	for _, o := range objects {
+		if a, ok := netip.AddrFromSlice(attribute(o, unix.IFA_ADDRESS)); ok && !onLo(o) && o.Header[0] == inet(f) {
+			all = append(all, a)
+		}
+	}
+	return all, nil
 }
 
 // Render returns the commands of iproute2 that do the same.

@@ -38,12 +38,16 @@ type outcome struct{ Outcome, Path string }
 // comparison says how the rules in the network namespace of the calling thread differ.
 type comparison func(redirect.Ruleset) ([]redirect.Problem, error)
 
+func withNFTables(rs redirect.Ruleset) ([]redirect.Problem, error) {
+	return nftables.Verify(context.Background(), rs)
+}
+
 func withIptables(rs redirect.Ruleset) ([]redirect.Problem, error) {
-	tables, err := iptables.Find(context.Background(), iptables.NFT)
+	tables, err := iptables.Find(iptables.NFT)
 	if err != nil {
 		return nil, err
 	}
-	return tables.Verify(rs)
+	return tables.Verify(context.Background(), rs)
 }
 
 // cases lists what is compared. The others are measured against the first two.
@@ -63,12 +67,12 @@ func (n *node) cases() []testCase {
 		},
 		{
 			name: "ours, agent's cache, nftables", program: n.programs.plugin, command: "ADD", told: ours,
-			want: outcome{"redirected", "agent"}, rules: nftables.Verify, budget: 4.5,
+			want: outcome{"redirected", "agent"}, rules: withNFTables, budget: 4.5,
 		},
 		{
 			name: "ours, API server over TLS, nftables", program: n.programs.plugin, command: "ADD", told: ours,
 			conf: map[string]any{"agentSocket": away},
-			want: outcome{"redirected", "api"}, rules: nftables.Verify, budget: 7.5,
+			want: outcome{"redirected", "api"}, rules: withNFTables, budget: 7.5,
 		},
 		{
 			name: "ours, agent's cache, iptables-nft", program: n.programs.plugin, command: "ADD", told: ours,
@@ -85,6 +89,6 @@ const manyPods = 110
 func (n *node) together() testCase {
 	return testCase{
 		name: "ours, agent's cache, nftables", program: n.programs.plugin, command: "ADD", told: told(n.pods[0]),
-		want: outcome{"redirected", "agent"}, rules: nftables.Verify,
+		want: outcome{"redirected", "agent"}, rules: withNFTables,
 	}
 }

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"os/exec"
@@ -23,7 +24,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	rows := map[string]struct {
 		backend string
 		times   int
-		verify  func(redirect.Ruleset) ([]redirect.Problem, error)
+		verify  func(context.Context, redirect.Ruleset) ([]redirect.Problem, error)
 	}{
 		"nftables":        {"nftables", 200, nftables.Verify},
 		"iptables-nft":    {"iptables-nft", 20, tables(t, iptables.NFT).Verify},
@@ -60,7 +61,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 				}
 				var problems []redirect.Problem
 				var err error
-				ns.Do(t, func() { problems, err = row.verify(n.rules(add.at)) })
+				ns.Do(t, func() { problems, err = row.verify(t.Context(), n.rules(add.at)) })
 				if len(problems) > 0 || err != nil {
 					t.Fatalf("after a killed ADD and another: %v, %v", problems, err)
 				}
@@ -80,7 +81,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 
 func tables(t *testing.T, v iptables.Variant) *iptables.Tables {
 	t.Helper()
-	tables, err := iptables.Find(t.Context(), v)
+	tables, err := iptables.Find(v)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -217,7 +217,7 @@ func verify(t testing.TB, ns *netns.NS, rules redirect.Ruleset) []redirect.Probl
 	t.Helper()
 	var problems []redirect.Problem
 	var err error
-	ns.Do(t, func() { problems, err = nftables.Verify(rules) })
+	ns.Do(t, func() { problems, err = nftables.Verify(t.Context(), rules) })
 	if err != nil {
 		t.Fatal(err)
 	}

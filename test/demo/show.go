@@ -70,7 +70,7 @@ func (s *stage) play(ctx context.Context) error {
 		return err
 	}
 	return within(web.ns, func() error {
-		problems, err := nftables.Verify(rules)
+		problems, err := nftables.Verify(context.Background(), rules)
 		fmt.Fprintf(s.out, "\nThe kernel's rules were compared with those above: %d differences.\n", len(problems))
 		return err
 	})

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"context"
 	"regexp"
 	"strings"
 	"testing"
@@ -25,7 +26,7 @@ type dialect struct {
 func dialects(t testing.TB) []dialect {
 	all := []dialect{nftDialect()}
 	for _, v := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
-		tables, err := iptables.Find(t.Context(), v)
+		tables, err := iptables.Find(v)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +37,14 @@ func dialects(t testing.TB) []dialect {
 
 func nftDialect() dialect {
 	return dialect{
-		name: "nftables", apply: nftables.Apply, verify: nftables.Verify, remove: nftables.Remove,
+		name: "nftables", remove: nftables.Remove,
+		apply: func(rs redirect.Ruleset) error {
+			_, err := nftables.Apply(context.Background(), rs)
+			return err
+		},
+		verify: func(rs redirect.Ruleset) ([]redirect.Problem, error) {
+			return nftables.Verify(context.Background(), rs)
+		},
 		render: func(rs redirect.Ruleset) string { return withoutComments(nftables.Render(rs)) },
 		list: func(t testing.TB, ns *netns.NS) string {
 			return regexp.MustCompile(`counter packets \d+ bytes \d+`).ReplaceAllString(ns.Run(t, "", "nft", "list", "ruleset"), "counter")
@@ -50,7 +58,13 @@ func nftDialect() dialect {
 func iptablesDialect(v iptables.Variant, tables *iptables.Tables) dialect {
 	programs := map[redirect.Family]string{redirect.IPv4: "iptables-" + string(v), redirect.IPv6: "ip6tables-" + string(v)}
 	return dialect{
-		name: "iptables-" + string(v), apply: tables.Apply, verify: tables.Verify, remove: tables.Remove,
+		name: "iptables-" + string(v),
+		apply: func(rs redirect.Ruleset) error {
+			_, _, err := tables.Apply(context.Background(), rs)
+			return err
+		},
+		verify: func(rs redirect.Ruleset) ([]redirect.Problem, error) { return tables.Verify(context.Background(), rs) },
+		remove: func(rs redirect.Ruleset) error { return tables.Remove(context.Background(), rs) },
 		render: func(rs redirect.Ruleset) string {
 			var b strings.Builder
 			for _, f := range redirect.Families {

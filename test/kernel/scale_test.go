@@ -70,11 +70,11 @@ func TestProbe(t *testing.T) {
 	netns.RequireRoot(t)
 	probes := map[string]func() []redirect.Lack{"nftables": nftables.Probe}
 	for _, v := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
-		tables, err := iptables.Find(t.Context(), v)
+		tables, err := iptables.Find(v)
 		if err != nil {
 			t.Fatal(err)
 		}
-		probes["iptables-"+string(v)] = tables.Probe
+		probes["iptables-"+string(v)] = func() []redirect.Lack { return tables.Probe(t.Context()) }
 	}
 	for _, d := range dialects(t) {
 		t.Run(d.name, func(t *testing.T) {
