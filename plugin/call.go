@@ -34,9 +34,8 @@ type call struct {
 	attachment record.Attachment
 	pod        podsource.Ref
 	netconf.Conf
-	stderr   io.Writer
-	log      *zap.Logger
-	closeLog func() error
+	stderr io.Writer
+	log    *zap.Logger
 
 	answer  []byte
 	outcome outcome
@@ -73,7 +72,6 @@ func (p *plugin) verb(command string, do verb) func(*skel.CmdArgs) error {
 			pod:        parseArgs(args.Args),
 			stderr:     p.stderr,
 			log:        newLogger(p.stderr, ""),
-			closeLog:   func() error { return nil },
 			outcome:    outcome{phases: map[string]time.Duration{}},
 		}
 		err := guard(p.stderr, func() error {

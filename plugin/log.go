@@ -8,13 +8,6 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	"gopkg.in/natefinch/lumberjack.v2"
-)
-
-// The rotation of the log file.
-const (
-	maxLogMegabytes = 10
-	maxLogBackups   = 3
 )
 
 // newLogger writes to standard error, which the runtime keeps or not. An empty level is info.
@@ -43,8 +36,7 @@ func (c *call) logToFile() {
 	if c.LogFile == "" {
 		return
 	}
-	file := &lumberjack.Logger{Filename: c.LogFile, MaxSize: maxLogMegabytes, MaxBackups: maxLogBackups}
-	c.closeLog = file.Close
+	file := logFile{path: c.LogFile, limit: logLimit}
 	c.log = c.log.WithOptions(zap.WrapCore(func(stderr zapcore.Core) zapcore.Core {
 		return zapcore.NewTee(stderr, logCore(zapcore.AddSync(file), c.LogLevel))
 	}))
@@ -82,9 +74,6 @@ func (c *call) logOutcome(began time.Time, err error) {
 	}
 	c.log.Info(o.message, fields...)
 	c.log.Debug("measured phases", phases(o.phases)...)
-	if err := c.closeLog(); err != nil {
-		c.log.Debug("lost log file", zap.Error(err))
-	}
 }
 
 func phases(took map[string]time.Duration) []zap.Field {

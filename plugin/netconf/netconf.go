@@ -98,8 +98,11 @@ var Settings = []Setting{
 	},
 	{
 		Key: "logFile", Initial: `""`, Form: "an absolute path; empty for none",
-		About: "A file for the log, beside the standard error that the runtime keeps or not. It is rotated at 10 MiB and has three predecessors. What is about pods that are not ours does not go there.",
-		read:  value(func(c *Conf) *string { return &c.LogFile }, func(path string) bool { return path == "" || filepath.IsAbs(path) }),
+		About: "A file for the log, beside the standard error that the runtime keeps or not. " +
+			"It is rotated at 10 MiB: the older ones have its name with `.1` to `.3` behind, " +
+			"and the file with `.lock` behind is locked meanwhile. " +
+			"What is about pods that are not ours does not go there.",
+		read: value(func(c *Conf) *string { return &c.LogFile }, func(path string) bool { return path == "" || filepath.IsAbs(path) }),
 	},
 	{
 		Key: "redirect.ports.outbound", Initial: "15001", Form: "a port from 1 to 65535",
