@@ -28,6 +28,14 @@ func TestInitFlags(t *testing.T) {
 			with(func(p *Policy) { p.Ports.Outbound, p.Ports.Inbound, p.Ports.Tunnel = 1, 2, 3 })},
 		"excluded ports are those given": {[]string{"-b", "*", "-d", "15090,15021"}, nil,
 			with(func(p *Policy) { p.Inbound = Inbound{All: true, ExcludePorts: []uint16{15021, 15090}} })},
+		"the group is the user's number": {[]string{"-u", "2000,0"}, nil,
+			with(func(p *Policy) {
+				p.Proxy = Identity{UIDs: []uint32{0, 2000}, GIDs: []uint32{0, 2000}}
+			})},
+		"a group alone": {[]string{"-g", "2000"}, nil,
+			with(func(p *Policy) { p.Proxy.GIDs = []uint32{2000} })},
+		"an empty user and group are none": {[]string{"-u", "", "-g", " "}, nil, plain},
+		"an empty mode is the default":     {[]string{"-m", ""}, nil, plain},
 		"several users and groups": {[]string{"-u", "1337,1", "-g", "2"}, nil,
 			with(func(p *Policy) { p.Proxy = Identity{UIDs: []uint32{1, 1337}, GIDs: []uint32{2}} })},
 		"transparent": {[]string{"-m", "TPROXY", "-t", "7", "-r", "8"}, nil,
@@ -40,6 +48,23 @@ func TestInitFlags(t *testing.T) {
 			with(func(p *Policy) { p.VirtualInterfaces, p.ExcludeInterfaces = []Interface{"vm0"}, []Interface{"eth1"} })},
 		"variables": {nil, map[string]string{"ISTIO_META_DNS_CAPTURE": "true", "INVALID_DROP": "1"},
 			with(func(p *Policy) { p.DNS, p.DropInvalid = DNS{Capture: true, Everywhere: true}, true })},
+		"the flags' own variables": {
+			nil, map[string]string{"REDIRECT_DNS": "true", "DROP_INVALID": "T"},
+			with(func(p *Policy) {
+				p.DNS, p.DropInvalid = DNS{Capture: true, Everywhere: true}, true
+			})},
+		"of two variables the proxy's wins": {
+			nil, map[string]string{
+				"REDIRECT_DNS": "true", "ISTIO_META_DNS_CAPTURE": "false",
+				"DROP_INVALID": "1", "INVALID_DROP": "0",
+			}, plain},
+		"a flag wins over its variable": {
+			[]string{"--redirect-dns=false", "--drop-invalid", "-g7"},
+			map[string]string{"REDIRECT_DNS": "true", "DROP_INVALID": "false", "PROXY_GID": "8"},
+			with(func(p *Policy) { p.DropInvalid, p.Proxy.GIDs = true, []uint32{7} })},
+		"a truth that cannot be read is false": {
+			nil, map[string]string{"REDIRECT_DNS": "on", "DROP_INVALID": "yes"}, plain},
+		"all DNS, though none is captured": {[]string{"--capture-all-dns"}, nil, plain},
 	} {
 		got, err := ParseInitFlags(row.args, row.env, Defaults())
 		if err != nil {
@@ -62,6 +87,11 @@ func TestInitFlagsThatCannotBeRead(t *testing.T) {
 		{[]string{"-i", "10.0.0.0/33", "-d", "80,,81"}, []string{`-i: "10.0.0.0/33": want a CIDR`, `-d: "": want a port`}},
 		{[]string{"--nonesuch"}, []string{"read the flags of istio-init", "nonesuch"}},
 		{[]string{"-p", "1", "15006"}, []string{`"15006" stands alone`}},
+		{[]string{"-p", "1", "--", "-z"}, []string{`"-z" stands alone`}},
+		{[]string{"-p"}, []string{`flag "-p" has no value`}},
+		{[]string{"-nw"}, []string{`unknown flag "-w" in "-nw"`}},
+		{[]string{"--dry-run=maybe"}, []string{`flag "--dry-run": "maybe": want true or false`}},
+		{[]string{"--istio-inbound-ports=x"}, []string{`--istio-inbound-ports: "x": want a port`}},
 	} {
 		policy, err := ParseInitFlags(row.args, nil, Defaults())
 		if err == nil {
