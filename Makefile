@@ -2,6 +2,8 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS   += --no-print-directory
+# Debian's users have no folder of the administrator's programs on their PATH.
+export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 
 # What and how much: `make test PACKAGES=./redirect/... ARGS='-run Echo'`, `make fuzz FUZZTIME=5m FUZZ=Parse`, ...
 PACKAGES ?= ./...
@@ -16,13 +18,19 @@ programs := sidecar-cni=plugin sidecar-cni-installer=installer sidecarctl=sideca
 lint      := go tool -modfile=tools/go.mod golangci-lint
 summarize := go run ./test/summary
 
+# The first line of what needs more of the machine than Go: says what is missing, or installs it if INSTALL=1.
+needs := @test/needs/needs.sh $(if $(INSTALL),--install)
+
 # owners turns the answer of `go test -list` (names, then the package they are of) into lines of "package name"
 owners := awk '/^ok / { for (i = 0; i < n; i++) print $$2, names[i]; n = 0; next } /^(Fuzz|Benchmark)/ { names[n++] = $$1 }'
 
 ##@ See
 
 demo: ## the plugin at work, without a cluster; needs root
-	@go build -o bin/demo ./test/demo
+	$(needs) demo
+	((EUID == 0)) || { echo 'make demo needs root: run sudo -E env PATH=$$PATH make demo' >&2; exit 1; }
+	echo 'Shows the plugin at work on pods made of network namespaces. A first build takes a minute.'
+	go build -o bin/demo ./test/demo
 	@bin/demo
 
 ##@ Build
@@ -38,7 +46,7 @@ build: ## static programs into bin/
 
 # Layers, configuration and index have the time of the commit, so that two builds of one tree have one digest.
 image: ## the image for amd64 and arm64 into bin/sidecar-cni.oci.tar; needs buildah
-	@command -v buildah >/dev/null || { echo 'make image needs buildah: apt-get install -y --no-install-recommends buildah' >&2; exit 1; }
+	$(needs) image
 	store=$$(mktemp -d)
 	trap 'rm -rf "$$store"' EXIT
 	buildah() { command buildah --root "$$store/root" --runroot "$$store/run" --storage-driver vfs "$$@"; }
@@ -72,15 +80,18 @@ format: ## bring the code into the form that lint asks for
 	@$(lint) fmt
 
 test: ## all tests, none from the cache; those on the kernel need root
-	@go test -count=1 -json -timeout 20m $(ARGS) $(PACKAGES) | $(summarize)
+	$(needs) test
+	go test -count=1 -json -timeout 20m $(ARGS) $(PACKAGES) | $(summarize)
 
 # One test program at a time: each has clusters of its own, which take what the machine has.
 e2e: ## a real cluster: kubelets on two generations of containerd, our chart and image; needs root; RUN=name picks
-	@go run ./test/cluster/setup
+	$(needs) e2e
+	go run ./test/cluster/setup
 	go test -tags e2e -count=1 -p 1 -json -timeout 45m $(if $(RUN),-run '$(RUN)') $(ARGS) ./test/cluster/... ./deployments/... ./test/e2e/... | $(summarize)
 
 race: ## all tests under the race detector; needs gcc
-	@CGO_ENABLED=1 go test -json -race -timeout 20m $(ARGS) $(PACKAGES) | $(summarize)
+	$(needs) race
+	CGO_ENABLED=1 go test -json -race -timeout 20m $(ARGS) $(PACKAGES) | $(summarize)
 
 fuzz: ## each fuzz target for FUZZTIME (30s); FUZZ=regexp picks
 	@go test -list '^Fuzz' $(PACKAGES) | $(owners) | while read -r package target; do
@@ -103,6 +114,8 @@ bench: ## all benchmarks, one package at a time, then the table of the plugin's 
 help: ## this list
 	@awk -F ':.*## ' '/^##@ / { printf "%s%s\n", sep, substr($$0, 5); sep = "\n" } \
 	  /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	echo
+	echo 'INSTALL=1 behind a target installs first what it needs of Debian, Ubuntu or Fedora.'
 
 .ONESHELL:
 .PHONY: build image generate clean lint format test e2e race fuzz bench help demo

@@ -224,29 +224,19 @@ func sourceFolder(ctx context.Context) (string, error) {
 	return filepath.Join(strings.TrimSpace(string(out)), "test", "cluster"), nil
 }
 
-// requirements are files of the machine, and the Debian packages that they come in.
-var requirements = [][2]string{
-	{"/usr/bin/containerd", "containerd"},
-	{"/usr/sbin/runc", "runc"},
-	{"/usr/include/seccomp.h", "libseccomp-dev"},
-	{"/usr/bin/gcc", "gcc"},
-	{"/usr/bin/pkg-config", "pkg-config"},
-	{"/usr/sbin/iptables", "iptables"},
-	{"/usr/sbin/nft", "nftables"},
-}
-
-func checkRequirements() error {
+// checkRequirements says what make e2e needs of the machine and does not find.
+func checkRequirements(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("a cluster needs root")
 	}
-	missing := []string{}
-	for _, r := range requirements {
-		if _, err := os.Stat(r[0]); err != nil {
-			missing = append(missing, r[1])
-		}
+	source, err := sourceFolder(ctx)
+	if err != nil {
+		return err
 	}
-	if len(missing) > 0 {
-		return fmt.Errorf("a cluster needs more of the machine: apt-get install -y --no-install-recommends %s", strings.Join(missing, " "))
+	needs := filepath.Join(filepath.Dir(source), "needs", "needs.sh")
+	out, err := exec.CommandContext(ctx, needs, "e2e").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("start a cluster: %w: %s", err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }

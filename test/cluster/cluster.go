@@ -43,7 +43,7 @@ const patience = 2 * time.Minute
 // Start starts a cluster and returns when its nodes are ready.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
-	if err := checkRequirements(); err != nil {
+	if err := checkRequirements(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	kits, err := build(t.Context(), os.Stderr)
