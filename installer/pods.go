@@ -32,7 +32,7 @@ func (d *daemon) newRepairer() *repair.Repairer {
 		config.InRoot = func(do func() error) error { return node.InRoot(d.hostRoot, do) }
 	}
 	return repair.New(config, repair.Deps{
-		Pods: d.pods.List, Client: d.client, Events: d.events, Registry: d.registry, Log: d.log,
+		Pods: d.pods.List, Handler: d.classes.Handler, Client: d.client, Events: d.events, Registry: d.registry, Log: d.log,
 	})
 }
 

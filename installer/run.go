@@ -43,6 +43,7 @@ type daemon struct {
 	client   *rest.RESTClient
 	object   *nodestatus.Node
 	pods     *agent.Pods
+	classes  *agent.Classes
 	events   *agent.Events
 	server   *agent.Server
 	repairer *repair.Repairer
@@ -78,6 +79,7 @@ func (s *settings) daemon(ctx context.Context, log *zap.Logger) error {
 		zap.String("path", d.conf.Path), zap.String("backend", d.probed.backend), zap.String("version", version()))
 	all, ctx := errgroup.WithContext(ctx)
 	all.Go(func() error { d.pods.Run(ctx); return nil })
+	all.Go(func() error { d.classes.Run(ctx); return nil })
 	all.Go(func() error { d.events.Run(ctx); return nil })
 	all.Go(func() error { return d.answer(ctx) })
 	all.Go(func() error { return serve(ctx, listener, d.status.pages(d.registry)) })
@@ -202,7 +204,10 @@ func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, erro
 	d.join = d.run.Join
 	d.pods = agent.NewPods(client, s.nodeName, d.registry, log)
 	d.events = agent.NewEvents(client, s.nodeName, d.registry, log)
-	d.server = agent.NewServer(d.pods, d.events, d.registry, log)
+	if d.classes, err = agent.NewClasses(config, log); err != nil {
+		return nil, err
+	}
+	d.server = agent.NewServer(agent.Known{Pods: d.pods, Handler: d.classes.Handler}, d.events, d.registry, log)
 	d.repairer = d.newRepairer()
 	d.last = state{reason: starting, text: "no pass has ended yet"}
 	d.status = &status{synced: d.pods.Synced}

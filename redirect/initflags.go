@@ -152,13 +152,13 @@ func ParseInitFlags(args []string, env map[string]string, cfg Config) (Policy, e
 	var mistakes Mistakes
 	for _, f := range initFlags {
 		g := given[f.long]
-		r := reader{key: g.key}
+		r := reader{key: g.key, dropEmpty: true} // as istio-init does in all lists
 		f.read(&r, g.value, &p)
 		mistakes = append(mistakes, r.mistakes...)
 	}
 	for _, key := range initVariables {
 		s, _ := settingOf(key)
-		r := reader{key: key}
+		r := reader{key: key, dropEmpty: true}
 		s.read(&r, cfg.value(env, key), &p)
 		mistakes = append(mistakes, r.mistakes...)
 	}

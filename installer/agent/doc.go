@@ -7,7 +7,7 @@
 //	socket, err := agent.Listen("/run/sidecar-cni/agent.sock")
 //	go pods.Run(ctx)
 //	go events.Run(ctx)
-//	err = agent.NewServer(pods, events, registry, log).Serve(ctx, socket)
+//	err = agent.NewServer(agent.Known{Pods: pods, Handler: classes.Handler}, events, registry, log).Serve(ctx, socket)
 //
 // Pods is a copy of the node's pods, each stripped to what decides about its traffic. What it does not have, or has
 // under another uid, the API server is asked for at once; only the API server's word makes an answer "no such pod".

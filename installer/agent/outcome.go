@@ -27,6 +27,7 @@ type outcome struct {
 	Outcome   string             `json:"outcome"`
 	Reason    string             `json:"reason"`
 	Message   string             `json:"message"`
+	Notices   []string           `json:"notices"`
 	Phases    map[string]float64 `json:"phases"` // seconds
 }
 
@@ -47,12 +48,28 @@ func (s *Server) outcome(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.outcomes.count(told)
-	if reason, ok := eventReasons[told.Command]; ok && told.Outcome == failed && told.Namespace != "" && told.Name != "" {
-		s.events.Warn(corev1.ObjectReference{
-			APIVersion: "v1", Kind: "Pod", Namespace: told.Namespace, Name: told.Name, UID: told.UID,
-		}, reason, told.Message)
-	}
+	s.report(told)
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// noticed is the reason of Events about a part of a pod's traffic that is not redirected.
+const (
+	noticed     = "SidecarBypassed"
+	mostNotices = 8 // of one outcome
+)
+
+// report writes the Events of an outcome that names a pod.
+func (s *Server) report(o outcome) {
+	if o.Namespace == "" || o.Name == "" {
+		return
+	}
+	pod := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+	if reason, ok := eventReasons[o.Command]; ok && o.Outcome == failed {
+		s.events.Warn(pod, reason, o.Message)
+	}
+	for _, notice := range o.Notices[:min(len(o.Notices), mostNotices)] {
+		s.events.Warn(pod, noticed, notice)
+	}
 }
 
 func readOutcome(body io.Reader) (outcome, error) {

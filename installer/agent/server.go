@@ -48,17 +48,24 @@ const (
 
 // Server answers the plugin.
 type Server struct {
-	pods     *Pods
+	known    Known
 	events   *Events
 	outcomes *outcomes
 	requests *prometheus.CounterVec
 	log      *zap.Logger
 }
 
-// NewServer returns a server that answers from pods, and has refusals written to the Events of their pods.
-func NewServer(pods *Pods, events *Events, reg prometheus.Registerer, log *zap.Logger) *Server {
+// Known is what a server answers from.
+type Known struct {
+	Pods    *Pods
+	Handler func(class string) string // of a runtime class; "" if it is not known
+}
+
+// NewServer returns a server that answers from what is known, and has what their owners must know written to the Events of
+// pods.
+func NewServer(known Known, events *Events, reg prometheus.Registerer, log *zap.Logger) *Server {
 	return &Server{
-		pods: pods, events: events, outcomes: newOutcomes(reg), log: log,
+		known: known, events: events, outcomes: newOutcomes(reg), log: log,
 		requests: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecar_cni_socket_requests_total",
 			Help: "Requests on the agent's socket, by what was asked for and the status of the answer.",
@@ -155,9 +162,13 @@ func (s *Server) pod(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	switch a := s.pods.Find(r.Context(), ref); a.Verdict {
+	switch a := s.known.Pods.Find(r.Context(), ref); a.Verdict {
 	case Found:
-		body, err := encodePod(a.Pod)
+		described := Describe(a.Pod)
+		if class := described.Spec.RuntimeClassName; class != "" {
+			described.RuntimeHandler = s.known.Handler(class)
+		}
+		body, err := json.Marshal(described)
 		if err != nil {
 			refuse(w, http.StatusInternalServerError, refusal{Reason: reasonMalformed, Message: err.Error()})
 			return

@@ -31,13 +31,18 @@ import (
 func startServer(t *testing.T, r *rig) string {
 	t.Helper()
 	socket := listenAt(t, filepath.Join(folder(t), "run", "agent.sock"))
-	server := NewServer(r.pods, r.events, r.reg, zap.NewNop())
+	server := NewServer(r.known(), r.events, r.reg, zap.NewNop())
 	run(t, func(ctx context.Context) {
 		if err := server.Serve(ctx, socket); err != nil {
 			t.Errorf("the server ended with %v", err)
 		}
 	})
 	return socket.path
+}
+
+// known is what a server answers from, beside one runtime class.
+func (r *rig) known() Known {
+	return Known{Pods: r.pods, Handler: func(class string) string { return map[string]string{"vm": "kata-qemu"}[class] }}
 }
 
 // send sends a request as a client of any kind would, and returns status and body.
@@ -418,7 +423,7 @@ func FuzzRequest(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	server := NewServer(NewPods(client, node, reg, zap.NewNop()), NewEvents(client, node, reg, zap.NewNop()), reg, zap.NewNop())
+	server := NewServer(Known{Pods: NewPods(client, node, reg, zap.NewNop())}, NewEvents(client, node, reg, zap.NewNop()), reg, zap.NewNop())
 	handler := server.handler()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		ours, theirs := net.Pipe()

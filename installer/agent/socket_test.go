@@ -225,7 +225,7 @@ func TestAgentsTakeTurnsWithoutAClosedDoor(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error)
 		go func() {
-			ended <- NewServer(r.pods, r.events, prometheus.NewRegistry(), zap.NewNop()).Serve(ctx, s)
+			ended <- NewServer(r.known(), r.events, prometheus.NewRegistry(), zap.NewNop()).Serve(ctx, s)
 		}()
 		return func() {
 			cancel()
@@ -280,7 +280,7 @@ func TestWhoHasAskedIsStillAnswered(t *testing.T) {
 	socket := listenAt(t, filepath.Join(folder(t), "run", "agent.sock"))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- NewServer(r.pods, r.events, r.reg, zap.NewNop()).Serve(ctx, socket) }()
+	go func() { ended <- NewServer(r.known(), r.events, r.reg, zap.NewNop()).Serve(ctx, socket) }()
 	silent, err := net.Dial("unix", socket.path) // says nothing, and does not keep the agent
 	if err != nil {
 		t.Fatal(err)
@@ -319,7 +319,7 @@ func TestServerSaysThatItsSocketEnded(t *testing.T) {
 	r := overSockets(t)
 	s := listenAt(t, filepath.Join(folder(t), "run", "agent.sock"))
 	_ = s.Close()
-	err := NewServer(r.pods, r.events, prometheus.NewRegistry(), zap.NewNop()).Serve(t.Context(), s)
+	err := NewServer(r.known(), r.events, prometheus.NewRegistry(), zap.NewNop()).Serve(t.Context(), s)
 	if err == nil || !strings.Contains(err.Error(), "serve "+s.path) {
 		t.Errorf("error %v, want one about the socket", err)
 	}

@@ -20,11 +20,13 @@ func strip(pod *corev1.Pod) *corev1.Pod {
 			DeletionTimestamp: pod.DeletionTimestamp,
 		},
 		Spec: corev1.PodSpec{
-			NodeName:       pod.Spec.NodeName,
-			HostNetwork:    pod.Spec.HostNetwork,
-			RestartPolicy:  pod.Spec.RestartPolicy,
-			InitContainers: stripContainers(pod.Spec.InitContainers),
-			Containers:     stripContainers(pod.Spec.Containers),
+			NodeName:      pod.Spec.NodeName,
+			HostNetwork:   pod.Spec.HostNetwork,
+			RestartPolicy: pod.Spec.RestartPolicy,
+
+			RuntimeClassName: pod.Spec.RuntimeClassName,
+			InitContainers:   stripContainers(pod.Spec.InitContainers),
+			Containers:       stripContainers(pod.Spec.Containers),
 		},
 		Status: corev1.PodStatus{
 			Phase:  pod.Status.Phase,

@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"encoding/json"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
@@ -16,6 +14,9 @@ func Describe(pod *corev1.Pod) *kubepod.Pod {
 			Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Labels: pod.Labels, Annotations: pod.Annotations,
 		},
 		Spec: kubepod.Spec{InitContainers: describe(pod.Spec.InitContainers), Containers: describe(pod.Spec.Containers)},
+	}
+	if class := pod.Spec.RuntimeClassName; class != nil {
+		p.Spec.RuntimeClassName = *class
 	}
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		p.Spec.SecurityContext = kubepod.User{RunAsUser: sc.RunAsUser, RunAsGroup: sc.RunAsGroup}
@@ -45,5 +46,3 @@ func describe(containers []corev1.Container) []kubepod.Container {
 	}
 	return all
 }
-
-func encodePod(pod *corev1.Pod) ([]byte, error) { return json.Marshal(Describe(pod)) }

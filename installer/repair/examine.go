@@ -25,6 +25,9 @@ func (r *Repairer) examine(ctx context.Context, s search, one *subject) Result {
 		return result
 	case one.excluded:
 		return one.result(Excluded, "it has a sidecar, and its namespace is one that sidecar-cni leaves alone: nothing redirects its traffic to the sidecar")
+	case one.undecided:
+		return one.result(Unreachable, fmt.Sprintf("the handler of its runtime class %q is not known: it may have a kernel of its own",
+			*one.pod.Spec.RuntimeClassName))
 	case !hasAddress(one.pod):
 		return one.result(Starting, "it has no address yet")
 	case ctx.Err() != nil:

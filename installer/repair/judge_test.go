@@ -199,6 +199,7 @@ func TestSkippedPodsAreCounted(t *testing.T) {
 		},
 		redirect.NotASidecar:       func(p *corev1.Pod) { p.Spec.Containers[1].Args = []string{"proxy", "router"} },
 		redirect.InjectionDisabled: func(p *corev1.Pod) { p.Labels = map[string]string{"sidecar.istio.io/inject": "false"} },
+		redirect.OwnKernel:         func(p *corev1.Pod) { p.Spec.RuntimeClassName = new("vm") },
 		redirect.InterceptionNone:  func(p *corev1.Pod) { p.Annotations["sidecar.istio.io/interceptionMode"] = "NONE" },
 	}
 	for skip, change := range rows {
@@ -227,6 +228,25 @@ func TestSkippedPodsAreCounted(t *testing.T) {
 				n.wantMetrics(map[string]float64{"sidecar_cni_repair_passes_total complete": 2})
 			})
 		}
+	}
+}
+
+// A runtime class is decided by its handler. Without it nobody knows whether rules would redirect anything.
+func TestRuntimeClasses(t *testing.T) {
+	t.Parallel()
+	for class, want := range map[string]repair.Finding{"usual": repair.Missing, "unheard-of": repair.Unreachable} {
+		t.Run(class, func(t *testing.T) {
+			t.Parallel()
+			ns, n := netns.New(t), newNode(t, repair.Repair)
+			pod := meshed("web-0", nil)
+			pod.Spec.RuntimeClassName = new(class)
+			n.run(pod, ns)
+			outcome := map[repair.Finding]repair.Outcome{repair.Missing: repair.Repaired}[want]
+			n.want(n.pass(), want, outcome)
+			if records, err := n.config.Records.List(); err != nil || (len(records) > 0) != (want == repair.Missing) {
+				t.Errorf("records %v, %v", records, err)
+			}
+		})
 	}
 }
 

@@ -95,8 +95,9 @@ type Config struct {
 
 // Deps is what a Repairer works with.
 type Deps struct {
-	Pods     func() []*corev1.Pod // of this node; they are only read
-	Client   *rest.RESTClient     // from agent.NewClient
+	Pods     func() []*corev1.Pod      // of this node; they are only read
+	Handler  func(class string) string // of a runtime class; "" if it is not known
+	Client   *rest.RESTClient          // from agent.NewClient
 	Events   *agent.Events
 	Registry prometheus.Registerer
 	Log      *zap.Logger

@@ -1,6 +1,8 @@
 package repair
 
 import (
+	"errors"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
@@ -15,7 +17,9 @@ type subject struct {
 	policy   redirect.Policy // that its annotations ask for now
 	mistake  error           // they ask for something impossible
 	excluded bool            // it would be ours in another namespace
-	skip     redirect.Skip   // it has a sidecar, and would be left alone in any namespace
+
+	undecided bool          // the handler of its runtime class is not known
+	skip      redirect.Skip // it has a sidecar, and would be left alone in any namespace
 }
 
 // subject returns nil for a pod that is left alone.
@@ -26,6 +30,9 @@ func (r *Repairer) subject(pod *corev1.Pod, records []record.Record) *subject {
 	}
 	s := &subject{pod: pod, records: recordsOf(records, pod.UID)}
 	facts, cfg := agent.Describe(pod).Facts(), r.cfg.Redirect
+	if class := facts.Spec.RuntimeClass; class != "" {
+		facts.Spec.RuntimeHandler = r.deps.Handler(class)
+	}
 	for _, one := range s.records {
 		facts.Nameservers = one.Policy.DNS.Servers // what only the runtime knew
 	}
@@ -35,10 +42,13 @@ func (r *Repairer) subject(pod *corev1.Pod, records []record.Record) *subject {
 		s.excluded = true
 		decision, err = redirect.Decide(facts, cfg)
 	}
+	if _, unsupported := errors.AsType[*redirect.UnsupportedRuntime](err); unsupported {
+		decision.Skip, err = redirect.OwnKernel, nil
+	}
 	if decision.Skip != "" && !facts.NeedsRedirection() {
 		return nil
 	}
-	s.policy, s.mistake, s.skip = decision.Policy, err, decision.Skip
+	s.policy, s.mistake, s.skip, s.undecided = decision.Policy, err, decision.Skip, decision.AskHandler
 	return s
 }
 
