@@ -266,7 +266,7 @@ func TestAllThatAPodAsksForIsBounded(t *testing.T) {
 		}
 		return strings.Join(list, ",")
 	}
-	included, excluded := annotation(traffic+"includeOutboundIPRanges", cidrs(8000)), annotation(traffic+"excludeOutboundIPRanges", cidrs(8000))
+	included, excluded := annotation(traffic+"includeOutboundIPRanges", cidrs(5000)), annotation(traffic+"excludeOutboundIPRanges", cidrs(5000))
 	interfaces := func(n int) change {
 		var list []string
 		for i := range n {
@@ -280,11 +280,11 @@ func TestAllThatAPodAsksForIsBounded(t *testing.T) {
 	}{
 		"CIDRs, included and excluded":       {together(included, excluded), ""},
 		"CIDRs for every interface":          {together(included, interfaces(64)), ""},
-		"CIDRs for more interfaces than fit": {together(included, excluded, interfaces(256)), traffic + "includeOutboundIPRanges"},
+		"CIDRs for more interfaces than fit": {together(included, excluded, interfaces(128)), traffic + "includeOutboundIPRanges"},
 		"CIDRs for DNS, groups and TPROXY":   {together(included, variable(captureDNS, "true"), variable("ISTIO_OUTBOUND_OWNER_GROUPS", numbers(64))), ""},
-		"ports in both directions":           {together(annotation(traffic+"includeInboundPorts", numbers(3000)), annotation(traffic+"excludeOutboundPorts", numbers(2500))), ""},
-		"more ports than fit":                {annotation(traffic+"includeInboundPorts", numbers(9000)), traffic + "includeInboundPorts"},
-		"ports that TPROXY needs two rules for": {together(annotation(traffic+"includeInboundPorts", numbers(5000)), annotation(istio+"interceptionMode", "TPROXY")),
+		"ports in both directions":           {together(annotation(traffic+"includeInboundPorts", numbers(2000)), annotation(traffic+"excludeOutboundPorts", numbers(1500))), ""},
+		"more ports than fit":                {annotation(traffic+"includeInboundPorts", numbers(6000)), traffic + "includeInboundPorts"},
+		"ports that TPROXY needs two rules for": {together(annotation(traffic+"includeInboundPorts", numbers(3000)), annotation(istio+"interceptionMode", "TPROXY")),
 			traffic + "includeInboundPorts"},
 	} {
 		d, err := Decide(meshed(row.change), Defaults())
@@ -295,7 +295,7 @@ func TestAllThatAPodAsksForIsBounded(t *testing.T) {
 			if size := Compile(d.Policy).Size(); size > maxRules {
 				t.Errorf("%s: accepted with %d rules", name, size)
 			}
-		case len(mistakes) != 1 || mistakes[0].Key != row.key || !strings.Contains(err.Error(), "rules, at most 16384 are possible"):
+		case len(mistakes) != 1 || mistakes[0].Key != row.key || !strings.Contains(err.Error(), "rules, at most 10240 are possible"):
 			t.Errorf("%s: %v; want a mistake of %s", name, err, row.key)
 		}
 	}

@@ -248,3 +248,43 @@ func TestWithoutIP6Tables(t *testing.T) {
 		})
 	}
 }
+
+// Size is what bounds a pod: it must be what the pod costs here.
+func TestSizeCountsLines(t *testing.T) {
+	t.Parallel()
+	cfg := redirect.Defaults()
+	pod := redirect.Pod{
+		Namespace: "shop", Name: "web-0",
+		Annotations: map[string]string{
+			"sidecar.istio.io/status":                          "{}",
+			"sidecar.istio.io/interceptionMode":                "TPROXY",
+			"traffic.sidecar.istio.io/includeOutboundIPRanges": "10.0.0.0/8,172.16.0.0/12,2001:db8::/32",
+			"traffic.sidecar.istio.io/excludeOutboundIPRanges": "10.1.0.0/16,2001:db8:1::/48,2001:db8:3::/48",
+			"traffic.sidecar.istio.io/includeInboundPorts":     "80,443,8080",
+			"traffic.sidecar.istio.io/includeOutboundPorts":    "5432,6379",
+			"traffic.sidecar.istio.io/excludeOutboundPorts":    "22,25,9999",
+			"traffic.sidecar.istio.io/excludeInterfaces":       "net1,net2",
+			"istio.io/reroute-virtual-interfaces":              "vm1,vm2",
+			"sidecar-cni.io/excludeOutboundUIDs":               "2000,3000-3010",
+		},
+		Nameservers: []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd00::10")},
+		Spec: &redirect.Spec{Containers: []redirect.Container{{
+			Name: "istio-proxy", Env: map[string]string{
+				"ISTIO_META_DNS_CAPTURE": "true", "INVALID_DROP": "true", "ISTIO_OUTBOUND_OWNER_GROUPS": "101,102,103",
+			},
+		}}},
+	}
+	d, err := redirect.Decide(pod, cfg)
+	if err != nil || d.Skip != "" {
+		t.Fatal(d.Skip, err)
+	}
+	for name, rs := range map[string]redirect.Ruleset{"much": redirect.Compile(d.Policy), "usual": ruleset(22)} {
+		lines := 0
+		for _, f := range redirect.Families {
+			lines += strings.Count(Render(rs, f), "\n-A ")
+		}
+		if rs.Size() != lines || lines == 0 {
+			t.Errorf("%s: size %d, %d lines", name, rs.Size(), lines)
+		}
+	}
+}

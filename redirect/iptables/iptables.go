@@ -171,6 +171,9 @@ func (t *Tables) apply(ctx context.Context, rs redirect.Ruleset, f redirect.Fami
 	if err != nil {
 		return nil, err
 	}
+	if len(have.verify(rs, f)) == 0 {
+		return nil, nil // twice is once
+	}
 	ours, err := have.ours()
 	if err != nil {
 		return nil, err

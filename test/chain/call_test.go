@@ -19,6 +19,7 @@ type call struct {
 	at      *libcni.RuntimeConf
 	conf    object
 	within  []string // a program that executes it, such as strace
+	prepare func(*exec.Cmd)
 }
 
 // start begins a call in the host's namespace.
@@ -44,6 +45,9 @@ func (n *node) start(c call) *exec.Cmd {
 		"CNI_CONTAINERID=" + c.at.ContainerID, "CNI_IFNAME=" + c.at.IfName, "CNI_ARGS=" + strings.Join(args, ";"),
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &bytes.Buffer{}, &bytes.Buffer{}
+	if c.prepare != nil {
+		c.prepare(cmd)
+	}
 	n.host.Do(n.t, func() { err = cmd.Start() })
 	if err != nil {
 		n.t.Fatal(err)
