@@ -1,5 +1,6 @@
 // Package redirect says what is redirected to a pod's sidecar proxy, and why. Values go in and values come out: it
-// touches no file, socket, clock or environment, and knows nothing of Kubernetes, nftables or iptables.
+// touches no file, socket, clock or environment. It knows the annotations and variables that Istio gave a meaning; the form
+// in which the API writes pods is kubepod's, and how rules are written, and which kernel modules that takes, is the dialects'.
 //
 //	pod ──Decide──▶ Skip(reason)
 //	 │

@@ -292,7 +292,7 @@ func TestAllThatAPodAsksForIsBounded(t *testing.T) {
 		case row.key == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
 		case row.key == "":
-			if size := Compile(d.Policy).Size(); size > maxRules {
+			if size := Compile(d.Policy).Size(); size > MaxRules {
 				t.Errorf("%s: accepted with %d rules", name, size)
 			}
 		case len(mistakes) != 1 || mistakes[0].Key != row.key || !strings.Contains(err.Error(), "rules, at most 10240 are possible"):

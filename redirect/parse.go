@@ -17,8 +17,7 @@ const (
 	maxItemText = 64        // of a user's text in a message
 	maxNamed    = 8         // mistakes of one key that are named
 	maxCIDRs    = 16384
-	maxRules    = 10240 // of all that a pod asks for: a second and 64 MB with iptables
-	maxNames    = 256   // interfaces
+	maxNames    = 256 // interfaces
 	maxGroups   = 64
 	maxIDRanges = 1024
 )

@@ -63,13 +63,13 @@ func parsePod(pod Pod, cfg Config) (Decision, error) {
 // tooMuch reports a policy that costs more rules than any pod may have, and names the longest of its values.
 func tooMuch(p Policy, value func(setting) string) Mistakes {
 	size := Compile(p).Size()
-	if size <= maxRules {
+	if size <= MaxRules {
 		return nil
 	}
 	longest := slices.MaxFunc(settings, func(a, b setting) int { return cmp.Compare(len(value(a)), len(value(b))) })
 	r := reader{key: longest.key}
 	r.mistake(value(longest), fmt.Sprintf("shorter lists: all that the pod asks for comes to %d rules, at most %d are possible",
-		size, maxRules))
+		size, MaxRules))
 	return r.mistakes
 }
 

@@ -248,6 +248,9 @@ func (a Addresses) of(f Family) (Addresses, bool) {
 	return of, a.Not || !of.zero()
 }
 
+// MaxRules bounds the Size of what a pod may ask for. With iptables so many take 64 MB and about a second to write.
+const MaxRules = 10240
+
 // Size is how many single rules the ruleset comes to in both families where each item of a list is a rule of its own, as
 // with iptables. It bounds what a ruleset costs a node.
 func (rs Ruleset) Size() int {

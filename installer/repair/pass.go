@@ -6,20 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sidecar-cni/sidecar-cni/plugin/record"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
 const (
 	// passBound is far more than a node's pods take, of which each needs some milliseconds.
 	passBound = 2 * time.Minute
-	// parallel is how many namespaces are looked into at once, each by a thread of its own.
+	// parallel is how many namespaces of usual pods are looked into at once, each by a thread of its own. Of the dearest
+	// pods it is one: each may take as much memory as the agent has to spare.
 	parallel = 4
 )
 
@@ -90,16 +93,27 @@ func (r *Repairer) examineAll(ctx context.Context, s search, pods []*corev1.Pod)
 		return cmp.Or(cmp.Compare(a.pod.Namespace, b.pod.Namespace), cmp.Compare(a.pod.Name, b.pod.Name))
 	})
 	results := make([]Result, len(subjects))
-	var group errgroup.Group
-	group.SetLimit(parallel)
+	room := semaphore.NewWeighted(redirect.MaxRules)
+	var group sync.WaitGroup
 	for i, one := range subjects {
-		group.Go(func() error {
+		weight := one.weight()
+		_ = room.Acquire(context.WithoutCancel(ctx), weight) // without a deadline it does not fail
+		group.Go(func() {
+			defer room.Release(weight)
 			results[i] = r.examine(ctx, s, one)
-			return nil
 		})
 	}
-	_ = group.Wait() // none returns an error
+	group.Wait()
 	return results
+}
+
+// weight is what a pod takes of the room that all have together, by the rules that are written or compared.
+func (s *subject) weight() int64 {
+	size := redirect.Compile(s.policy).Size()
+	for _, one := range s.records {
+		size = max(size, redirect.Compile(one.Policy).Size())
+	}
+	return int64(min(max(size, redirect.MaxRules/parallel), redirect.MaxRules))
 }
 
 // recordsOf are those of a pod.

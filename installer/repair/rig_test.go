@@ -98,7 +98,7 @@ func (n *node) start() {
 	n.t.Cleanup(func() { cancel(); <-done })
 	n.repairer = repair.New(n.config, repair.Deps{
 		Handler: func(class string) string { return map[string]string{"vm": "kata-qemu", "usual": "runc"}[class] },
-		Pods: n.pods, Client: client, Events: events, Registry: n.registry, Log: log,
+		Pods:    n.pods, Client: client, Events: events, Registry: n.registry, Log: log,
 	})
 }
 
