@@ -25,8 +25,22 @@ func BenchmarkCompile(b *testing.B) {
 
 // BenchmarkApply writes the default pod's rules into a fresh namespace, as every ADD does.
 func BenchmarkApply(b *testing.B) {
-	netns.RequireRoot(b)
 	_, rs := compile(b, plain())
+	applyFresh(b, rs)
+}
+
+// BenchmarkApplyDearest does so with about as many rules as a pod may ask for.
+func BenchmarkApplyDearest(b *testing.B) {
+	const half = redirect.MaxRules/2 - 60
+	list := func(n int) string { return strings.Join(scattered(redirect.IPv4, n), ",") }
+	_, rs := compile(b, annotation("", traffic+"excludeOutboundIPRanges", list(half)).on(
+		annotation("", traffic+"includeOutboundIPRanges", list(half)).on(plain())))
+	applyFresh(b, rs)
+}
+
+func applyFresh(b *testing.B, rs redirect.Ruleset) {
+	b.Helper()
+	netns.RequireRoot(b)
 	for _, d := range dialects(b) {
 		b.Run(d.name, func(b *testing.B) {
 			for b.Loop() {
@@ -45,7 +59,7 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// BenchmarkApplyAgain replaces rules that are there, which only reruns and repairs do.
+// BenchmarkApplyAgain is what a rerun takes: nftables' rules are replaced, those of iptables compared.
 func BenchmarkApplyAgain(b *testing.B) {
 	inNamespace(b, func(d dialect, rs redirect.Ruleset) error { return d.apply(rs) })
 }
