@@ -18,7 +18,7 @@ programs := sidecar-cni=plugin sidecar-cni-installer=installer sidecarctl=sideca
 lint      := go tool -modfile=tools/go.mod golangci-lint
 summarize := go run ./test/summary
 
-# The first line of what needs more of the machine than Go: says what is missing, or installs it if INSTALL=1.
+# The first line of what needs more of the machine than Go: names what is missing, or installs it.
 needs := @test/needs/needs.sh $(if $(INSTALL),--install)
 
 # owners turns the answer of `go test -list` (names, then the package they are of) into lines of "package name"
@@ -28,8 +28,8 @@ owners := awk '/^ok / { for (i = 0; i < n; i++) print $$2, names[i]; n = 0; next
 
 demo: ## the plugin at work, without a cluster; needs root
 	$(needs) demo
-	((EUID == 0)) || { echo 'make demo needs root: run sudo -E env PATH=$$PATH make demo' >&2; exit 1; }
-	echo 'Shows the plugin at work on pods made of network namespaces. A first build takes a minute.'
+	((EUID == 0)) || { echo 'run sudo -E env PATH=$$PATH make demo: it needs root' >&2; exit 1; }
+	echo 'The plugin at work, on pods made of network namespaces. A first build takes a minute.'
 	go build -o bin/demo ./test/demo
 	@bin/demo
 

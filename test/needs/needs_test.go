@@ -96,7 +96,8 @@ func TestWhatIsMissingIsInstalled(t *testing.T) {
 				"make image needs buildah, and the installed buildah does not have it\n", false},
 		"no manager": {
 			"zypper", nil,
-			"make image needs make, buildah: install them; INSTALL=1 needs apt-get or dnf\n", false},
+			"make image needs make, buildah: install them; " +
+				"INSTALL=1 needs apt-get or dnf\n", false},
 	} {
 		m := newMachine(t, "go", "git")
 		script := `case "$*" in *install*make*buildah) ;; *) exit 0;; esac` + "\n"
