@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,6 +62,10 @@ func TestPatience(t *testing.T) {
 			checkClass(t, err, Denied)
 			if took != 0 || w.api.Requests() != 1 {
 				t.Errorf("it took %v and %d requests, want one", took, w.api.Requests())
+			}
+			want := "API server: https://" + apiAddress + ": "
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v: want %q in it", err, want)
 			}
 		},
 		"an unknown token ends it at once if the agent is there": func(t *testing.T, w *world) {

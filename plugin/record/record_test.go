@@ -165,6 +165,21 @@ func TestUnfinishedRecordsAreNotSeenAndGoWithTheirAttachment(t *testing.T) {
 	}
 }
 
+func TestWhatAKilledWriterLeftIsNoRecord(t *testing.T) {
+	t.Parallel()
+	d := record.Dir(t.TempDir())
+	left := filepath.Join(string(d), ".0a1b:eth0.json:123")
+	if err := os.WriteFile(left, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if there, err := d.Delete(web); there || err != nil {
+		t.Errorf("delete: %v, %v", there, err)
+	}
+	if got := files(t, d); len(got) != 0 {
+		t.Errorf("left behind: %q", got)
+	}
+}
+
 func TestABrokenRecordHidesNoOther(t *testing.T) {
 	t.Parallel()
 	d := record.Dir(t.TempDir())
