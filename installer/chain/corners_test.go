@@ -170,6 +170,33 @@ func TestDays(t *testing.T) {
 			}
 			y.install(wish(Inline)).state(wish(Inline), Effective).has("05-y.conflist", "10-x.conf.sidecar-cni-saved", "10-x.conflist")
 		},
+		"what may be our list cannot be read, and something else is saved": func(y *day) {
+			y.write("10-x.conf", single).install(wish(Inline)).write("05-y.conflist", flannel)
+			for i, f := range y.d {
+				if f.Name == "10-x.conflist" {
+					y.d[i].Data, y.d[i].Err = nil, fs.ErrPermission
+				}
+			}
+			y.write("20-z.conf"+savedSuffix, single).install(wish(Inline))
+			y.has("05-y.conflist", "10-x.conf"+savedSuffix, "10-x.conflist")
+		},
+		"a wrapped plugin reappears with another ending": func(y *day) {
+			y.write("10-x.json", single).install(wish(Inline))
+			y.write("10-x.conf", single).install(wish(Inline)).state(wish(Inline), Effective)
+			y.has("10-x.conf"+savedSuffix, "10-x.conflist", "10-x.json")
+			y.uninstall().has("10-x.conf", "10-x.json")
+		},
+		"a wrapped plugin reappears beside a list that was emptied": func(y *day) {
+			y.write("10-x.conf", single)
+			y.write("10-x.conflist", `{"name":"cbr0","sidecarCNIWraps":"10-x.conf","plugins":[]}`)
+			y.install(wish(Inline)).state(wish(Inline), Effective)
+			y.uninstall().has("10-x.conf").file("10-x.conf", single)
+		},
+		"a later network is half written beside a drop-in": func(y *day) {
+			y.write("10-x.conflist", flannel).write("20-y.conflist", flannel[:20])
+			y.install(wish(DropIn)).state(wish(DropIn), Effective)
+			y.has("10-x.conflist", "20-y.conflist", "cbr0", "cbr0/"+DropInName)
+		},
 		"a wrapped plugin reappears as it was below a list that another plugin has joined": func(y *day) {
 			y.write("10-x.conf", single).install(wish(Inline))
 			list := strings.Replace(string(y.d.tree()["10-x.conflist"].Data), "\n  ]\n}", `,{"type":"bandwidth"},`+ourEntry+`]}`, 1)
@@ -226,6 +253,7 @@ func TestDays(t *testing.T) {
 func TestUninstallSaysWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	alone := `{"name":"x","cniVersion":"1.0.0","plugins":[` + ourEntry + `]}`
+	older := strings.Replace(flannel, "0.3.1", "0.2.0", 1) // nothing can be chained to it
 	rows := map[string]struct {
 		file File
 		want []Reason
@@ -236,6 +264,7 @@ func TestUninstallSaysWhatIsLeft(t *testing.T) {
 		"half written":          {conf("10-x.conflist", flannel[:30]), nil},
 		"clean":                 {conf("10-x.conflist", flannel), nil},
 		"no network":            {conf("README", alone), nil},
+		"of an older version":   {conf("10-x.conflist", older), nil},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -290,5 +319,23 @@ func TestStandalone(t *testing.T) {
 	renamed.Standalone = "no/name"
 	if s := EvaluateStandalone(begin, renamed); s.Reason != BadEntry {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A file of ours that says the same in another way stays as it is; one that cannot be read does not.
+func TestStandaloneThatIsThereAlready(t *testing.T) {
+	t.Parallel()
+	w := wish(Standalone)
+	w, err := w.normal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := string(w.standalone())
+	if s := EvaluateStandalone(Dir{conf(StandaloneName, data)}, w); !s.Effective {
+		t.Errorf("on one line: %+v", s)
+	}
+	unreadable := Dir{{Name: StandaloneName, Data: []byte(data), Err: fs.ErrPermission}}
+	if plan, err := InstallStandalone(unreadable, w); err != nil || len(plan.Steps) != 1 {
+		t.Errorf("unreadable: %v, %s", err, told(plan, nil))
 	}
 }

@@ -43,7 +43,10 @@ func FuzzPrimary(f *testing.F) {
 // TestListsOfManyShapes is the same for lists that parse, which mutated bytes rarely do.
 func TestListsOfManyShapes(t *testing.T) {
 	t.Parallel()
-	const times = 1500
+	times := 1500
+	if testing.Short() { // which make mutate wants for each mutant
+		times = 60
+	}
 	done := 0
 	for seed := range uint64(times) {
 		s := shapes{rand.New(rand.NewPCG(seed, 2))} //nolint:gosec // to be repeated

@@ -98,3 +98,51 @@ func TestAnEntryThatIsThereAlready(t *testing.T) {
 		})
 	}
 }
+
+func TestWhereThePluginsOfADocumentAre(t *testing.T) {
+	t.Parallel()
+	for doc, want := range map[string]string{
+		`{"plugins": [1, {}] }`:                      "1|{}",
+		`{"plugins":[]}`:                             "",
+		`{"plugins":[1],"name":"x","plugins":["a"]}`: `"a"`,
+		`{"name":"x"}`:                               `no "plugins"`,
+		`{}`:                                         `no "plugins"`,
+		``:                                           "EOF",
+		`[]`:                                         "have [, want {",
+		`{"plugins":{}}`:                             "have {, want [",
+		`{"plugins":null}`:                           "have <nil>, want [",
+	} {
+		all, err := plugins([]byte(doc))
+		var texts []string
+		for _, s := range all {
+			texts = append(texts, string(s.of([]byte(doc))))
+		}
+		got := strings.Join(texts, "|")
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", doc, got, want)
+		}
+	}
+}
+
+func TestWhatIsTheSame(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		a, b string
+		want bool
+	}{
+		{`{"a":1,"b":[]}`, ` { "b" : [ ] , "a" : 1 } `, true},
+		{`{"a":1}`, `{"a":2}`, false},
+		{`{"a":1}`, `{"a":1.0}`, false}, // a number is its text
+		{`null`, `null`, true},
+		{`null`, `{`, false},
+		{``, `null`, false},
+		{``, ``, false},
+	} {
+		if got := same([]byte(row.a), []byte(row.b)); got != row.want {
+			t.Errorf("%s and %s: %t, want %t", row.a, row.b, got, row.want)
+		}
+	}
+}

@@ -45,6 +45,7 @@ func TestRefusals(t *testing.T) {
 		"empty file":                        {Dir{conf("10-x.conf", "")}, wish(Auto), Broken, "load 10-x.conf"},
 		"a list called like a plugin":       {Dir{conf("10-x.conf", flannel)}, wish(Auto), Broken, "missing 'type'"},
 		"a plugin called like a list":       {Dir{conf("10-x.conflist", single)}, wish(Inline), Empty, "10-x.conflist has no plugins"},
+		"nothing to find a way into":        {Dir{conf("10-x.conflist", single)}, wish(Auto), Empty, "no plugins"},
 		"a list of nothing":                 {Dir{conf("10-x.conflist", `{"name":"x","plugins":[]}`)}, wish(Auto), Broken, "no plugins in list"},
 		"with a mark of byte order":         {Dir{conf("10-x.conflist", "\ufeff"+flannel)}, wish(Auto), Broken, "load 10-x.conflist"},
 		"no name":                           {Dir{conf("10-x.conf", `{"type":"x","cniVersion":"0.3.1"}`)}, wish(Auto), Broken, "network name"},

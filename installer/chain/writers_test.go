@@ -53,7 +53,10 @@ func (o *others) write(d Dir) Dir {
 func TestOtherWriters(t *testing.T) {
 	t.Parallel()
 	ways := []Way{Auto, Inline, DropIn, Owned}
-	const times = 1500
+	times := 1500
+	if testing.Short() { // which make mutate wants for each mutant
+		times = 60
+	}
 	effective := 0
 	for seed := range uint64(times) {
 		o := &others{rand: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // to be repeated
