@@ -100,6 +100,13 @@ fuzz: ## each fuzz target for FUZZTIME (30s); FUZZ=regexp picks
 	  go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $(ARGS) "$$package" </dev/null
 	done
 
+# What they claim is small and pure enough for their own tests to notice in seconds.
+mutated := redirect plugin plugin/podsource plugin/netconf plugin/record installer/chain
+
+mutate: ## which changes of the code the tests do not notice; MUTATE=folder picks; needs root
+	$(needs) mutate
+	tools/mutate/run.sh $(or $(MUTATE),$(mutated))
+
 ##@ Measure
 
 bench: ## all benchmarks, one package at a time, then the table of the plugin's speed; BENCH=regexp picks
@@ -118,4 +125,4 @@ help: ## this list
 	echo 'INSTALL=1 behind a target installs first what it needs of Debian, Ubuntu or Fedora.'
 
 .ONESHELL:
-.PHONY: build image generate clean lint format test e2e race fuzz bench help demo
+.PHONY: build image generate clean lint format test e2e race fuzz mutate bench help demo

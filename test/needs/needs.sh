@@ -11,20 +11,20 @@ cd "${BASH_SOURCE[0]%/*}/../.."
 # A file that distributions have under different names is written name|name. The columns are: a
 # program or file, the package of Debian and Ubuntu, the package of Fedora, and the targets.
 table='
-git              git             git                 test race image e2e
-ip               iproute2        iproute             test race e2e
-nft              nftables        nftables            test race e2e
-iptables-nft     iptables        iptables-nft        test race e2e
-iptables-legacy  iptables        iptables-legacy     test race e2e
-conntrack        conntrack       conntrack-tools     test race e2e
-modprobe         kmod            kmod                test race e2e
-strace           strace          strace              test race e2e
-ps               procps          procps-ng           test race e2e
-mount            mount           util-linux          test race e2e
-unshare          util-linux      util-linux          test race e2e
-flock            util-linux      util-linux          test race e2e
-containerd       containerd      containerd          test race e2e
-runc             runc            runc                test race e2e
+git              git             git                 test race mutate image e2e
+ip               iproute2        iproute             test race mutate e2e
+nft              nftables        nftables            test race mutate e2e
+iptables-nft     iptables        iptables-nft        test race mutate e2e
+iptables-legacy  iptables        iptables-legacy     test race mutate e2e
+conntrack        conntrack       conntrack-tools     test race mutate e2e
+modprobe         kmod            kmod                test race mutate e2e
+strace           strace          strace              test race mutate e2e
+ps               procps          procps-ng           test race mutate e2e
+mount            mount           util-linux          test race mutate e2e
+unshare          util-linux      util-linux          test race mutate e2e
+flock            util-linux      util-linux          test race mutate e2e
+containerd       containerd      containerd          test race mutate e2e
+runc             runc            runc                test race mutate e2e
 gcc              gcc             gcc                 race e2e
 pkg-config       pkg-config      pkgconf-pkg-config  e2e
 haproxy          haproxy         haproxy             e2e
