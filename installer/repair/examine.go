@@ -160,7 +160,7 @@ type lackingError struct{ error }
 func (e *lackingError) Unwrap() error { return e.error }
 
 // with calls do with the backend in the pod's namespace.
-func (r *Repairer) with(ctx context.Context, at *place, t task, do func(backend) error) error {
+func (r *Repairer) with(at *place, t task, do func(backend) error) error {
 	variant, ok := strings.CutPrefix(t.backend, "iptables-")
 	if !ok {
 		if t.backend != netconf.NFTables {
@@ -182,7 +182,7 @@ func (r *Repairer) with(ctx context.Context, at *place, t task, do func(backend)
 }
 
 func (r *Repairer) verify(ctx context.Context, at *place, t task) (problems []redirect.Problem, err error) {
-	err = r.with(ctx, at, t, func(b backend) (err error) {
+	err = r.with(at, t, func(b backend) (err error) {
 		problems, err = b.Verify(ctx, t.rules)
 		return err
 	})

@@ -27,7 +27,7 @@ func (r *Repairer) mend(ctx context.Context, s search, at *place, one *subject) 
 		return fmt.Errorf("read annotations: %w", one.mistake)
 	}
 	t := task{r.backendFor(at), redirect.Compile(policy)}
-	err := r.with(ctx, at, t, func(b backend) error {
+	err := r.with(at, t, func(b backend) error {
 		undo, _, err := b.Apply(ctx, t.rules)
 		if err != nil {
 			return err

@@ -3,6 +3,7 @@ package iptables
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,9 +47,9 @@ func broken() redirect.Ruleset {
 	rs := ruleset(22)
 	for i, c := range rs.Chains {
 		if c.Table == redirect.Mangle && c.Hook == redirect.Output {
-			rs.Chains[i].Rules = append(c.Rules, redirect.Rule{
+			rs.Chains[i].Rules = slices.Concat(c.Rules, []redirect.Rule{{
 				Why: "leads nowhere", Then: redirect.Action{Verb: redirect.Jump, Chain: "nowhere"},
-			})
+			}})
 		}
 	}
 	return rs

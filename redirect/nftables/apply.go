@@ -234,21 +234,3 @@ func nest(kind uint16, attrs ...netlink.Attribute) (netlink.Attribute, error) {
 	data, err := netlink.MarshalAttributes(attrs)
 	return netlink.Attribute{Type: kind | unix.NLA_F_NESTED, Data: data}, err
 }
-
-// explain adds to the kernel's answer what can be done about it.
-func explain(err error) error {
-	var refused *refusedError
-	isRule := errors.As(err, &refused) && refused.about.rule > 0
-	switch {
-	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%w: this needs CAP_NET_ADMIN in the namespace", err)
-	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT):
-		return fmt.Errorf("%w: this kernel has no nftables: load the module nf_tables or choose another backend", err)
-	case isRule && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)):
-		return fmt.Errorf("%w: this kernel lacks what the rule needs: load the module %s or choose another backend",
-			err, refused.about.statement.modules())
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("%w: this kernel lacks what the chain needs: load the modules nf_tables and nft_chain_nat or choose another backend", err)
-	}
-	return err
-}

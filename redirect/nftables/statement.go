@@ -3,7 +3,6 @@ package nftables
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/google/nftables/binaryutil"
@@ -33,39 +32,6 @@ func (s *statement) add(text string, exprs ...expr.Any) {
 // String is the line as nft lists it, counters aside.
 func (s *statement) String() string {
 	return fmt.Sprintf("%s comment %q", strings.Join(s.words, " "), s.why)
-}
-
-// brief is the line without its comment, and no more of it than somebody would read: lists can be long.
-func (s *statement) brief() string {
-	const most = 200
-	line := strings.Join(s.words, " ")
-	if len(line) > most {
-		line = line[:most/2] + " ... " + line[len(line)-most/2:]
-	}
-	return line
-}
-
-// modules names the kernel modules that the line needs beside nf_tables itself.
-func (s *statement) modules() string {
-	var names []string
-	for _, e := range s.exprs {
-		name := ""
-		switch e.(type) {
-		case *expr.Redir:
-			name = "nft_redir"
-		case *expr.TProxy:
-			name = "nft_tproxy"
-		case *expr.Ct:
-			name = "nft_ct"
-		}
-		if name != "" && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 {
-		return "nf_tables"
-	}
-	return strings.Join(names, ", ")
 }
 
 // translator turns rules into statements and numbers the sets that they need.

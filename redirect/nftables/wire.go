@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -20,34 +19,6 @@ type message struct {
 	attrs []netlink.Attribute
 	about place
 }
-
-// place is what a message is about, for people.
-type place struct {
-	chain     string
-	rule      int // from 1; 0: the chain itself, or the table
-	statement *statement
-}
-
-func (p place) String() string {
-	switch {
-	case p.rule > 0:
-		return fmt.Sprintf("chain %s: rule %d, %q (%s)", p.chain, p.rule, p.statement.why, p.statement.brief())
-	case p.chain != "":
-		return "chain " + p.chain
-	}
-	return "table inet " + TableName
-}
-
-// refusedError is the first message of a transaction that the kernel did not take. What it says about those behind it
-// follows from that.
-type refusedError struct {
-	about place
-	cause error
-}
-
-func (e *refusedError) Error() string { return fmt.Sprintf("%s: %v", e.about, e.cause) }
-
-func (e *refusedError) Unwrap() error { return e.cause }
 
 const subsystem = unix.NFNL_SUBSYS_NFTABLES << 8
 
