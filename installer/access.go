@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -36,15 +37,22 @@ func (s *settings) restConfig() (*rest.Config, error) {
 	if s.kubeconfig != "" {
 		return clientcmd.BuildConfigFromFlags("", s.kubeconfig)
 	}
-	return rest.InClusterConfig()
+	if s.inCluster == "" {
+		return nil, rest.ErrNotInCluster
+	}
+	return &rest.Config{
+		Host: s.inCluster, BearerTokenFile: serviceAccountDir + "/token",
+		TLSClientConfig: rest.TLSClientConfig{CAFile: serviceAccountDir + "/ca.crt"},
+	}, nil
 }
 
 // access chooses the token: a file that somebody keeps fresh, else one that the API server makes for an account of few
 // rights, else the agent's own.
 func (s *settings) access(client *rest.RESTClient, onNode string) (access, error) {
-	a := access{server: cmp.Or(s.apiServer, serviceURL())}
+	a := access{server: cmp.Or(s.apiServer, s.inCluster)}
 	if a.server == "" {
-		return access{}, errors.New("--api-server: want the URL of the API server, since this is not a pod that is told")
+		return access{}, errors.New(
+			"--api-server: not set, and KUBERNETES_SERVICE_HOST and _PORT are not in the environment")
 	}
 	if path := s.tokenPath(); path != "" {
 		a.token = fromFile(path)
@@ -79,9 +87,18 @@ func (s *settings) installation() string {
 	return c.Kubernetes.ServiceAccount.UID
 }
 
-// serviceURL is the address that the kubelet tells each pod.
-func serviceURL() string {
-	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
+// serviceURL is the address of the API server that the kubelet writes into each container's
+// environment; "" outside of one.
+func serviceURL(environ []string) string {
+	var host, port string
+	for _, pair := range environ {
+		switch name, value, _ := strings.Cut(pair, "="); name {
+		case "KUBERNETES_SERVICE_HOST":
+			host = value
+		case "KUBERNETES_SERVICE_PORT":
+			port = value
+		}
+	}
 	if host == "" || port == "" {
 		return ""
 	}

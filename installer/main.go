@@ -90,6 +90,7 @@ func (e env) command(use, short, about string, groups []group) *command {
 		help(e.stdout, groups)
 	})
 	return c
+	c.inCluster = serviceURL(e.environ)
 }
 
 // start makes one pass, or all of them.

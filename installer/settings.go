@@ -32,6 +32,8 @@ type settings struct {
 
 	daemonSet string
 	timeout   time.Duration
+
+	inCluster string // the API server's URL by the environment; no flag
 }
 
 // setting is one of them: a flag, and a variable of the environment that stands in for it.
