@@ -229,6 +229,25 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 	}
 }
 
+// TestNodesThatAreNotAmiss holds the alert about nodes to the states that need nobody: pods start redirected, as far as this
+// agent is to say, or the agent is about to begin, or it was told to end.
+func TestNodesThatAreNotAmiss(t *testing.T) {
+	t.Parallel()
+	var rules alerts
+	read(t, "chart/alerts.yaml", &rules)
+	for _, r := range rules.Groups[0].Rules {
+		if r.Alert != "SidecarCNINodeNotReady" {
+			continue
+		}
+		excluded := regexp.MustCompile(`reason!~"([^"]*)"`).FindStringSubmatch(r.Expr)
+		if excluded == nil || excluded[1] != "effective|superseded|starting|uninstalled" {
+			t.Errorf("%s: it leaves out %q", r.Expr, excluded)
+		}
+		return
+	}
+	t.Error("there is no alert about nodes")
+}
+
 // eventReasons are those that the agent's source has.
 func eventReasons(t *testing.T) map[string]bool {
 	t.Helper()
