@@ -18,16 +18,11 @@ func (i *installer) evaluate(ctx context.Context, err error) state {
 		s = i.loaded(ctx, s)
 	}
 	t, isTrouble := errors.AsType[*trouble](err)
-	r, isRefusal := errors.AsType[*chain.Refusal](err)
 	switch {
 	case err == nil:
 	case isTrouble && t.reason == noAccess && !s.ready(): // which matters less
-	case isTrouble:
-		s.reason, s.text = t.reason, t.Error()
-	case isRefusal:
-		s.reason, s.text = reason(r.Reason), r.Text
 	default:
-		s.reason, s.text = badDisk, err.Error()
+		s.reason, s.text = reasonOf(err), err.Error()
 	}
 	return s
 }

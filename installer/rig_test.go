@@ -158,11 +158,18 @@ func (l *lines) String() string {
 
 func (r *rig) start(more ...string) *daemon {
 	r.t.Helper()
+	return r.startBy(exec.Command, more...)
+}
+
+// startBy starts a daemon by a command that is made by command.
+func (r *rig) startBy(command func(string, ...string) *exec.Cmd, more ...string) *daemon {
+	r.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	r.must(err)
 	d := &daemon{rig: r, listen: l.Addr().String(), log: &lines{}, ended: make(chan error, 1)}
 	r.must(l.Close())
-	d.cmd = exec.Command(filepath.Join(r.built, "sidecar-cni-installer"), append([]string{"run"}, r.flags(append(more, "--listen", d.listen)...)...)...)
+	args := append([]string{"run"}, r.flags(append(more, "--listen", d.listen)...)...)
+	d.cmd = command(filepath.Join(r.built, "sidecar-cni-installer"), args...)
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	r.must(d.cmd.Start())

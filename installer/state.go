@@ -25,6 +25,8 @@ const (
 	badMount    = reason("deleted")
 	badPlace    = reason("directories")
 	notLoaded   = reason("not_loaded")
+	stillLoaded = reason("still_loaded")
+	noRuntime   = reason("runtime")
 	noAccess    = reason("credentials")
 )
 
@@ -42,6 +44,8 @@ var meanings = map[reason]string{
 	badMount:    "a directory was deleted on the node after it was mounted; the agent's pod is started anew for that",
 	badPlace:    "the container runtime uses other directories",
 	notLoaded:   "the entry is in the file, and the container runtime has not loaded it",
+	stillLoaded: "the entry was taken out of the file, and the container runtime still has it",
+	noRuntime:   "the container runtime does not answer at its socket",
 	noAccess:    "the entry is in the chain, but the plugin could not ask the API server while the agent is away",
 
 	reason(chain.Absent):     "the entry is not in the chain; the next pass mends it",
@@ -76,10 +80,12 @@ type state struct {
 	text   string // a sentence: what is wrong, and what to do
 	way    chain.Way
 	file   string // the primary
+	out    bool   // an uninstallation has taken the node out, which is all that was asked for
 }
 
-// ready reports whether pods start redirected, as far as this agent is to say.
-func (s state) ready() bool { return s.reason == effective || s.reason == superseded }
+// ready reports whether the program has done its work: pods start redirected, as far as this
+// agent is to say, or the node is out.
+func (s state) ready() bool { return s.reason == effective || s.reason == superseded || s.out }
 
 // trouble is an error that decides about the state.
 type trouble struct {
@@ -88,6 +94,17 @@ type trouble struct {
 }
 
 func (t *trouble) Unwrap() error { return t.error }
+
+// reasonOf is what an error says about the state.
+func reasonOf(err error) reason {
+	if t, ok := errors.AsType[*trouble](err); ok {
+		return t.reason
+	}
+	if r, ok := errors.AsType[*chain.Refusal](err); ok {
+		return reason(r.Reason)
+	}
+	return disk(err).reason
+}
 
 // disk is an error about the disk.
 func disk(err error) *trouble {

@@ -43,25 +43,19 @@ func (c *command) uninstall(ctx context.Context, e env) error {
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	st := &status{synced: func() bool { return true }}
-	st.serving.Store(true) // nobody asks
+	st, registry := &status{synced: func() bool { return true }}, prometheus.NewRegistry()
+	shown := newMetrics(registry)
 	st.become(state{reason: starting, text: "the node is being taken out"})
 	all, ctx := errgroup.WithContext(ctx)
-	all.Go(func() error { return serve(ctx, listener, st.pages(prometheus.NewRegistry())) })
+	all.Go(func() error { return serve(ctx, listener, st.pages(registry)) })
 	all.Go(func() error {
 		ticker := time.NewTicker(againPause)
 		defer ticker.Stop()
 		for {
 			st.beat.Store(time.Now().Unix())
-			now := state{reason: effective, text: "the node is out"}
-			left, err := c.settings.uninstallOnce(ctx, log)
-			if left != "" {
-				now.text += "; left: " + left
-			}
-			if err != nil {
-				now = state{reason: disk(err).reason, text: err.Error()}
-			}
+			now := afterUninstall(c.settings.uninstallOnce(ctx, log))
 			st.become(now)
+			shown.show(now)
 			select {
 			case <-ctx.Done():
 				return nil
@@ -70,6 +64,18 @@ func (c *command) uninstall(ctx context.Context, e env) error {
 		}
 	})
 	return all.Wait()
+}
+
+// afterUninstall is the state of a node that was taken out, or was not because of an error. left
+// is what had to stay.
+func afterUninstall(left string, err error) state {
+	switch {
+	case err != nil:
+		return state{reason: reasonOf(err), text: err.Error()}
+	case left != "":
+		return state{reason: uninstalled, text: "the node is out; left: " + left, out: true}
+	}
+	return state{reason: uninstalled, text: "the node is out", out: true}
 }
 
 // uninstallOnce first has the daemon learn that it has to stop; then the entry goes, then what the entry needed. Whatever was
@@ -109,13 +115,11 @@ func (s *settings) uninstaller(ctx context.Context, log *zap.Logger) (*installer
 		all.multusDir, all.runtimeSocket = cmp.Or(s.multusDir, there.Multus), cmp.Or(s.runtimeSocket, there.Socket)
 	}
 	i := &installer{settings: all, place: all.place(all.nodeObject(ctx)), run: run, log: log}
-	if i.runtime, err = i.ask(ctx); err == nil {
-		err = i.runtime.Refuses(i.conf.Path, filepath.Dir(i.binary))
-	} else if errors.Is(err, errNobody) {
-		err = nil
+	if i.runtime, err = i.ask(ctx); err != nil && !errors.Is(err, errNobody) {
+		return nil, &trouble{noRuntime, err}
 	}
-	if err != nil {
-		return nil, err
+	if err := i.runtime.Refuses(i.conf.Path, filepath.Dir(i.binary)); err != nil {
+		return nil, &trouble{badPlace, err}
 	}
 	return i, run.MarkUninstalled(cmp.Or(s.installID, there.ID, s.installation()))
 }
@@ -220,9 +224,9 @@ func (i *installer) awaitReload(ctx context.Context) error {
 		case (errors.Is(err, errNobody) || err == nil && !known) && waited > unaskedPause:
 			return nil
 		case waited > reloadBound && err != nil:
-			return err
+			return &trouble{noRuntime, err}
 		case waited > reloadBound:
-			return fmt.Errorf("%s still has the plugin in its chain", told.Name)
+			return &trouble{stillLoaded, fmt.Errorf("%s still has the plugin in its chain", told.Name)}
 		}
 		select {
 		case <-ctx.Done():
