@@ -8,19 +8,24 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// NewClient returns a client for pods, nodes and Events, and for JSON of any kind under /api/v1. It reads protobuf
-// and is not throttled: who uses it has bounds of its own.
+// NewClient returns a client for pods, of which it reads what the cache keeps, nodes and Events,
+// and for JSON of any kind under /api/v1. It reads protobuf and is not throttled: who uses it has
+// bounds of its own.
 func NewClient(config *rest.Config) (*rest.RESTClient, error) {
-	scheme := runtime.NewScheme()
-	scheme.AddKnownTypes(corev1.SchemeGroupVersion,
-		&corev1.Pod{}, &corev1.PodList{}, &corev1.Node{}, &corev1.Event{})
-	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
 	config = rest.CopyConfig(config)
 	config.APIPath = "/api"
 	config.GroupVersion = &corev1.SchemeGroupVersion
-	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.NegotiatedSerializer = serializers()
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.QPS = -1
 	config.WarningHandler = rest.NoWarnings{}
 	return rest.RESTClientFor(config)
+}
+
+func serializers() runtime.NegotiatedSerializer {
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypes(corev1.SchemeGroupVersion,
+		&corev1.Pod{}, &corev1.PodList{}, &corev1.Node{}, &corev1.Event{})
+	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
+	return podSerializers{serializer.NewCodecFactory(scheme).WithoutConversion()}
 }

@@ -15,8 +15,9 @@ import (
 const (
 	// liveBound leaves of the second that the plugin gives us enough to answer.
 	liveBound = 800 * time.Millisecond
-	// liveMost is how many live GETs run at once, the others wait: a node's pods may all start together.
-	liveMost = 32
+	// liveMost is how many live GETs run at once, the others wait: a node's pods may all start
+	// together, and each may be as large as the API server takes them.
+	liveMost = 16
 )
 
 // Ref names a pod. An empty UID means whichever has the name.
@@ -46,12 +47,17 @@ type Answer struct {
 	Why     string      // Unknown: a sentence
 }
 
-// match compares a pod with the question. The mirror of a static pod has another uid than the runtime was told.
+// match compares a pod with the question. The mirror of a static pod has another uid than the
+// runtime was told. Of a pod that is too large it only says so: the plugin, who then asks the API
+// server, has memory of its own.
 func (r Ref) match(pod *corev1.Pod) Answer {
-	if r.UID == "" || r.UID == pod.UID || mirrored(pod) {
-		return Answer{Verdict: Found, Pod: pod}
+	switch {
+	case r.UID != "" && r.UID != pod.UID && !mirrored(pod):
+		return Answer{Verdict: OtherUID, UID: pod.UID}
+	case !Complete(pod):
+		return Answer{Verdict: Unknown, Why: "its containers take more than the agent keeps of a pod"}
 	}
-	return Answer{Verdict: OtherUID, UID: pod.UID}
+	return Answer{Verdict: Found, Pod: pod}
 }
 
 func mirrored(pod *corev1.Pod) bool { return pod.Annotations[corev1.MirrorPodAnnotationKey] != "" }
@@ -59,7 +65,7 @@ func mirrored(pod *corev1.Pod) bool { return pod.Annotations[corev1.MirrorPodAnn
 // Find returns the node's pod, asking the API server for one that is not there.
 func (p *Pods) Find(ctx context.Context, ref Ref) Answer {
 	if pod := p.store.get(ref.Namespace, ref.Name); pod != nil {
-		if a := ref.match(pod); a.Verdict == Found {
+		if a := ref.match(pod); a.Verdict != OtherUID {
 			return a
 		}
 	}

@@ -25,8 +25,12 @@ import (
 )
 
 const (
-	// listBound is for a server that is overloaded; one that never answers would keep us from asking again.
+	// listBound is for a page from a server that is overloaded; one that never answers would keep
+	// us from asking again.
 	listBound = time.Minute
+	// pageSize is how many pods are listed at a time: they may be of 1.5 MB each, and they come
+	// in one piece.
+	pageSize = 8
 	// watchBound is for the head of the answer. A proxy may hold it back until the first event, which is a bookmark
 	// after a minute at the latest.
 	watchBound = 2 * time.Minute
@@ -125,16 +129,37 @@ func (p *Pods) WaitForSync(ctx context.Context) error {
 // quiet keeps client-go from logging: what it would say is told by errors, and then once and not at each try.
 func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
 
+// list is for servers that do not stream lists. It asks for a few pods at a time, and keeps of
+// each what is needed before it asks for more. The version is left to the server: one that is
+// asked for version 0 sends all pods at once, whatever the limit.
 func (p *Pods) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	if err := p.pace.Wait(ctx); err != nil {
 		return nil, err
 	}
-	bounded, cancel := context.WithTimeout(ctx, listBound)
+	options.Limit, options.ResourceVersion, options.ResourceVersionMatch = pageSize, "", ""
+	began, all := time.Now(), &corev1.PodList{}
+	for {
+		page, err := p.page(ctx, options)
+		if err != nil {
+			p.judge(ctx, began, err)
+			return nil, err
+		}
+		for i := range page.Items {
+			all.Items = append(all.Items, *strip(&page.Items[i]))
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			all.ListMeta = page.ListMeta
+			p.judge(ctx, began, nil)
+			return all, nil
+		}
+	}
+}
+
+func (p *Pods) page(ctx context.Context, options metav1.ListOptions) (*corev1.PodList, error) {
+	ctx, cancel := context.WithTimeout(ctx, listBound)
 	defer cancel()
-	began, pods := time.Now(), &corev1.PodList{}
-	err := p.request(options).Do(bounded).Into(pods)
-	p.judge(ctx, began, err)
-	return pods, err
+	page := &corev1.PodList{}
+	return page, p.request(options).Do(ctx).Into(page)
 }
 
 func (p *Pods) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -209,6 +210,72 @@ func TestTroublesOfTheAPIServer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server that streams no lists is asked for a few pods at a time, and never at version 0, at
+// which it sends all.
+func TestListsComeInPages(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := inMemory(t)
+		r.api.WithoutWatchLists()
+		const pods = 2*pageSize + 1
+		var want, asked []string
+		for i := range pods {
+			pod := meshed(fmt.Sprintf("web-%02d", i), fmt.Sprint(i))
+			r.api.Put(pod)
+			want = append(want, pod.Name)
+		}
+		r.api.Break(func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				if q := req.URL.Query(); !q.Has("watch") {
+					asked = append(asked, fmt.Sprintf("limit %s version %q continue %q",
+						q.Get("limit"), q.Get("resourceVersion"), q.Get("continue")))
+				}
+				next.ServeHTTP(w, req)
+			})
+		})
+		r.synced(t)
+		r.checkNames(t, want...)
+		if diff := cmp.Diff([]string{
+			`limit 8 version "" continue ""`, `limit 8 version "" continue "17 shop/web-07"`,
+			`limit 8 version "" continue "17 shop/web-15"`,
+		}, asked); diff != "" {
+			t.Errorf("questions (-want +got):\n%s", diff)
+		}
+		r.api.Put(meshed("web-99", "new")) // the watch goes on where the first page began
+		synctest.Wait()
+		r.checkNames(t, append(want, "web-99")...)
+	})
+}
+
+// The server may have forgotten what the next page is of: then the list begins anew.
+func TestAListWhosePagesExpire(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := inMemory(t)
+		r.api.WithoutWatchLists()
+		var want []string
+		for i := range pageSize + 1 {
+			pod := meshed(fmt.Sprintf("web-%02d", i), fmt.Sprint(i))
+			r.api.Put(pod)
+			want = append(want, pod.Name)
+		}
+		var once sync.Once
+		r.api.Break(func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				if req.URL.Query().Has("continue") {
+					once.Do(func() {
+						r.api.Put(meshed("web-99", "new"))
+						r.api.Compact()
+					})
+				}
+				next.ServeHTTP(w, req)
+			})
+		})
+		r.synced(t)
+		r.checkNames(t, append(want, "web-99")...)
+	})
 }
 
 // recorder notes the questions of an API server's clients.

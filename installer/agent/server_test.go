@@ -127,7 +127,9 @@ func TestThePluginIsAnswered(t *testing.T) {
 			defer cancel()
 			found, err := sources.Find(ctx, test.ref)
 			if test.want == "" {
-				want := podsource.Found{Pod: facts(t, test.known[0]), UID: test.ref.UID, From: podsource.FromAgent}
+				want := podsource.Found{
+					Pod: facts(t, strip(test.known[0])), UID: test.ref.UID, From: podsource.FromAgent,
+				}
 				if diff := cmp.Diff(want, found); diff != "" || err != nil {
 					t.Errorf("error %v, found (-want +got):\n%s", err, diff)
 				}

@@ -250,6 +250,42 @@ func TestRuntimeClasses(t *testing.T) {
 	}
 }
 
+// The cache keeps no containers of a pod that has too many: what was recorded tells what it asked
+// for, and nothing else does.
+func TestAPodThatTheCacheKeepsNoContainersOf(t *testing.T) {
+	t.Parallel()
+	listed := func(n *node) {
+		pod := meshed("web-0", nil)
+		pod.Spec.Containers = nil
+		n.listed = []*corev1.Pod{pod}
+	}
+	rows := map[string]struct {
+		program func(*node, *netns.NS)
+		want    repair.Finding
+		outcome repair.Outcome
+		why     string
+	}{
+		"recorded": {func(n *node, ns *netns.NS) { n.add("web-0", nftBackend, ns) }, repair.Redirected, "", ""},
+		"recorded, and open": {func(n *node, ns *netns.NS) {
+			n.write(recordOf(n.t, "web-0", nftBackend, ns))
+		}, repair.Missing, repair.Repaired, "no rule"},
+		"not recorded": {func(n *node, ns *netns.NS) {
+			apply(n.t, ns, nftBackend, policyOf(n.t, nil))
+		}, repair.Foreign, "", "rules of sidecar-cni"},
+		"not recorded, and open": {func(*node, *netns.NS) {}, repair.Missing, repair.Failed, "more than the agent keeps"},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns, n := netns.New(t), newNode(t, repair.Repair)
+			n.run(meshed("web-0", nil), ns)
+			listed(n)
+			row.program(n, ns)
+			n.want(n.pass(), row.want, row.outcome, row.why)
+		})
+	}
+}
+
 func TestPodsThatAreNotLookedInto(t *testing.T) {
 	t.Parallel()
 	rows := map[string]struct {

@@ -78,7 +78,7 @@ const (
 var Modes = []Mode{Off, Report, Repair, Evict}
 
 // Label is the usual label of pods that are not redirected.
-const Label = "sidecar-cni.io/redirection"
+const Label = agent.RedirectionLabel
 
 // Config is what an administrator decides.
 type Config struct {

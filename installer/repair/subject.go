@@ -22,6 +22,10 @@ type subject struct {
 	skip      redirect.Skip // it has a sidecar, and would be left alone in any namespace
 }
 
+// errTooLarge is about a pod of which the cache keeps too little to know what it asks for. A
+// record tells.
+var errTooLarge = errors.New("its containers take more than the agent keeps of a pod")
+
 // subject returns nil for a pod that is left alone.
 func (r *Repairer) subject(pod *corev1.Pod, records []record.Record) *subject {
 	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || pod.DeletionTimestamp != nil
@@ -36,11 +40,17 @@ func (r *Repairer) subject(pod *corev1.Pod, records []record.Record) *subject {
 	for _, one := range s.records {
 		facts.Nameservers = one.Policy.DNS.Servers // what only the runtime knew
 	}
+	if !agent.Complete(pod) {
+		facts.Spec = nil // what it has is not known, which is more than that it has none
+	}
 	decision, err := redirect.Decide(facts, cfg)
 	if decision.Skip == redirect.ExcludedNamespace {
 		cfg.ExcludeNamespaces = nil
 		s.excluded = true
 		decision, err = redirect.Decide(facts, cfg)
+	}
+	if decision.AskMore {
+		err = errTooLarge
 	}
 	if _, unsupported := errors.AsType[*redirect.UnsupportedRuntime](err); unsupported {
 		decision.Skip, err = redirect.OwnKernel, nil

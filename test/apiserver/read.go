@@ -1,8 +1,12 @@
 package apiserver
 
 import (
+	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -62,14 +66,53 @@ func (s *Server) many(c *collection) http.HandlerFunc {
 			return
 		}
 		s.mu.Lock()
-		list := c.listOf(c.list(sel), s.history.version)
+		objects, version, oldest := c.list(sel), s.history.version, s.history.oldest
 		s.mu.Unlock()
-		send(w, r, http.StatusOK, list)
+		p := pageOf(query, version)
+		if p.version < oldest {
+			sendError(w, r, apierrors.NewResourceExpired("The provided continue parameter is too old"))
+			return
+		}
+		objects, meta := p.cut(objects)
+		send(w, r, http.StatusOK, c.listOf(objects, meta))
 	}
 }
 
-func (c *collection) listOf(objects []object, version int) runtime.Object {
-	meta := metav1.ListMeta{ResourceVersion: strconv.Itoa(version)}
+// A page is the part of a list that a request asks for. What it asks to continue with is the
+// version of the first page and the key of the last object before this one.
+type page struct {
+	version int
+	behind  string
+	limit   int // 0: none
+}
+
+func pageOf(query url.Values, version int) page {
+	p := page{version: version}
+	if query.Get("resourceVersion") != "0" {
+		p.limit, _ = strconv.Atoi(query.Get("limit"))
+	}
+	if from, behind, ok := strings.Cut(query.Get("continue"), " "); ok {
+		p.version, _ = strconv.Atoi(from)
+		p.behind = behind
+	}
+	return p
+}
+
+// cut returns the page's objects of all of a list, and what to say about them.
+func (p page) cut(all []object) ([]object, metav1.ListMeta) {
+	meta := metav1.ListMeta{ResourceVersion: strconv.Itoa(p.version)}
+	all = slices.DeleteFunc(all, func(o object) bool {
+		return key(o.GetNamespace(), o.GetName()) <= p.behind
+	})
+	if p.limit == 0 || len(all) <= p.limit {
+		return all, meta
+	}
+	last := all[p.limit-1]
+	meta.Continue = fmt.Sprintf("%d %s", p.version, key(last.GetNamespace(), last.GetName()))
+	return all[:p.limit], meta
+}
+
+func (c *collection) listOf(objects []object, meta metav1.ListMeta) runtime.Object {
 	switch c.kind.Kind {
 	case "Node":
 		return &corev1.NodeList{ListMeta: meta, Items: items[corev1.Node](objects)}
