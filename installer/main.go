@@ -30,7 +30,10 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	e := env{args: os.Args[1:], environ: os.Environ(), stdout: os.Stdout, stderr: os.Stderr}
+	e := env{
+		args: os.Args[1:], environ: os.Environ(), cgroup: "/sys/fs/cgroup",
+		stdout: os.Stdout, stderr: os.Stderr,
+	}
 	err := e.run(ctx)
 	stop()
 	if err != nil {
@@ -43,6 +46,7 @@ func main() {
 type env struct {
 	args           []string
 	environ        []string
+	cgroup         string // where the process' own cgroup is mounted
 	stdout, stderr io.Writer
 }
 
@@ -57,6 +61,9 @@ DaemonSet then must not hang because of a node that is down.`
 )
 
 func (e env) run(ctx context.Context) error {
+	if limit, ok := memoryLimit(e.cgroup); ok {
+		debug.SetMemoryLimit(limit)
+	}
 	root := &cobra.Command{
 		Use: "sidecar-cni-installer", Short: "Keeps the sidecar-cni plugin in a node's CNI chain",
 		Version: version(), SilenceErrors: true, SilenceUsage: true,
@@ -83,6 +90,7 @@ type command struct {
 
 func (e env) command(use, short, about string, groups []group) *command {
 	c := &command{Command: cobra.Command{Use: use, Short: short, Long: about, Args: cobra.NoArgs}}
+	c.inCluster = serviceURL(e.environ)
 	c.define(c.Flags(), groups)
 	c.PreRunE = func(*cobra.Command, []string) error { return fromEnvironment(c.Flags(), e.environ) }
 	c.SetHelpFunc(func(*cobra.Command, []string) {
@@ -90,7 +98,6 @@ func (e env) command(use, short, about string, groups []group) *command {
 		help(e.stdout, groups)
 	})
 	return c
-	c.inCluster = serviceURL(e.environ)
 }
 
 // start makes one pass, or all of them.

@@ -9,7 +9,7 @@ const (
 // Annotations lists the keys of the annotations that decide about a pod. Whoever keeps many pods
 // may forget the others.
 func Annotations() []string {
-	keys := []string{keyStatus, keyInject, staticSource}
+	keys := []string{keyStatus, keyInject}
 	for _, s := range settings {
 		if s.env {
 			continue

@@ -43,7 +43,8 @@ func New(t testing.TB, limit int64) *Memory {
 	if _, err := os.Stat(filepath.Join(m.seen, "memory.limit_in_bytes")); err != nil {
 		m = &Memory{seen: root, v2: true}
 		settings = map[string]string{"memory.max": strconv.FormatInt(limit, 10), "memory.swap.max": "0"}
-		if err := os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+memory"), 0); err != nil {
+		delegate := filepath.Join(root, "cgroup.subtree_control")
+		if err := os.WriteFile(delegate, []byte("+memory"), 0); err != nil {
 			t.Fatalf("find the memory controller: %v", err)
 		}
 	}
@@ -54,7 +55,8 @@ func New(t testing.TB, limit int64) *Memory {
 	t.Cleanup(func() { m.remove(t) })
 	for file, value := range settings {
 		err := os.WriteFile(filepath.Join(m.dir, file), []byte(value), 0)
-		if err != nil && (file != "memory.swap.max" || !errors.Is(err, os.ErrNotExist)) { // without swap there is no limit of it
+		noSwap := file == "memory.swap.max" && errors.Is(err, os.ErrNotExist)
+		if err != nil && !noSwap {
 			t.Fatal(err)
 		}
 	}
@@ -79,8 +81,8 @@ func (m *Memory) remove(t testing.TB) {
 // Command is a program that runs in the cgroup and sees it where a container sees its own.
 func (m *Memory) Command(name string, args ...string) *exec.Cmd {
 	const script = `echo $$ >"$1/cgroup.procs" && mount --bind "$1" "$2" && shift 2 && exec "$@"`
-	all := append([]string{"--mount", "--propagation", "private", "sh", "-c", script, "sh", m.dir, m.seen, name}, args...)
-	return exec.Command("unshare", all...)
+	unshare := []string{"--mount", "--propagation", "private", "sh", "-c", script, "sh", m.dir, m.seen, name}
+	return exec.Command("unshare", append(unshare, args...)...)
 }
 
 // Kills is how many processes the kernel has ended because there was no memory left.

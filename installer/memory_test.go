@@ -1,0 +1,179 @@
+package main_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecar-cni/sidecar-cni/test/cgroup"
+)
+
+const (
+	// fullNode is how many pods a node may have, largestPod what etcd takes, and
+	// largestAnnotations what the API server takes of them together.
+	fullNode           = 250
+	largestPod         = 3 << 19
+	largestAnnotations = 256 << 10
+)
+
+// chartLimit is the limit of the agent's memory that the chart sets.
+func chartLimit(t *testing.T) int64 {
+	t.Helper()
+	values, err := os.ReadFile("../deployments/chart/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^  limits: \{memory: (\d+)Mi\}$`).FindSubmatch(values)
+	if found == nil {
+		t.Fatal("values.yaml has no limit of memory")
+	}
+	limit, _ := strconv.ParseInt(string(found[1]), 10, 64)
+	return limit << 20
+}
+
+// cidrs is a list of networks of so many bytes.
+func cidrs(size int) string {
+	var b strings.Builder
+	for i := 0; b.Len() < size-20; i++ {
+		fmt.Fprintf(&b, "10.%d.%d.%d/32,", i>>16&255, i>>8&255, i&255)
+	}
+	return strings.TrimSuffix(b.String(), ",")
+}
+
+// largest fills a pod up with what add returns, as much as the API server takes.
+func largest(t *testing.T, pod *corev1.Pod, add func(*corev1.Pod, int)) *corev1.Pod {
+	t.Helper()
+	status := pod.Annotations["sidecar.istio.io/status"]
+	if _, ok := pod.Annotations["sidecar.istio.io/status"]; ok {
+		const key = "traffic.sidecar.istio.io/excludeOutboundIPRanges"
+		pod.Annotations[key] = cidrs(largestAnnotations - len(key) - len(status) - 100)
+	}
+	for pod.Size() < largestPod-4<<10 {
+		add(pod, largestPod-2<<10-pod.Size())
+	}
+	if pod.Size() > largestPod {
+		t.Fatalf("the pod has %d bytes, which etcd does not take", pod.Size())
+	}
+	return pod
+}
+
+func proxyOf(pod *corev1.Pod) *corev1.Container { return &pod.Spec.Containers[1] }
+
+// Pods may be as large as the API server takes them, and it is not the administrator who writes
+// them.
+func TestANodeFullOfTheLargestPods(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]struct {
+		pods, answer int
+		add          func(*corev1.Pod, int)
+	}{
+		"variables of the proxy": {fullNode, http.StatusOK, func(p *corev1.Pod, n int) {
+			one := corev1.EnvVar{Name: "A", Value: strings.Repeat("x", n-100)}
+			proxyOf(p).Env = append(proxyOf(p).Env, one)
+		}},
+		"decisive variables": {fullNode, http.StatusServiceUnavailable, func(p *corev1.Pod, n int) {
+			proxyOf(p).Env = append(proxyOf(p).Env, corev1.EnvVar{
+				Name: "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", Value: strings.Repeat("1", n-100),
+			})
+		}},
+		"many small variables": {fullNode / 16, http.StatusOK, func(p *corev1.Pod, _ int) {
+			for i := range 50 {
+				app := &p.Spec.Containers[0]
+				app.Env = append(app.Env, corev1.EnvVar{Name: fmt.Sprint("A", i)})
+			}
+		}},
+		"many containers": {fullNode / 16, http.StatusServiceUnavailable, func(p *corev1.Pod, _ int) {
+			for range 20 {
+				name := fmt.Sprint("c", len(p.Spec.Containers))
+				p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: name, Image: "a"})
+			}
+		}},
+		"arguments, and no sidecar": {fullNode, http.StatusOK, func(p *corev1.Pod, n int) {
+			delete(p.Annotations, "sidecar.istio.io/status")
+			p.Spec.Containers[0].Args = append(p.Spec.Containers[0].Args, strings.Repeat("x", n-100))
+		}},
+	}
+	for name, kind := range kinds {
+		for _, streamed := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, streamed: %v", name, streamed), func(t *testing.T) {
+				r := newRig(t, map[string]string{"10-pods.conflist": bridge})
+				if !streamed {
+					r.api.WithoutWatchLists()
+				}
+				pod := largest(t, meshed("web"), kind.add)
+				pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.22.0.9"}
+				for i := range kind.pods {
+					one := *pod
+					one.ObjectMeta = metav1.ObjectMeta{
+						Namespace: "shop", Name: fmt.Sprint("web-", i), UID: types.UID(fmt.Sprint(i)),
+						Annotations: pod.Annotations,
+					}
+					r.api.Put(&one)
+				}
+				group := cgroup.New(t, chartLimit(t))
+				d := r.startBy(group.Command, "--repair", "report")
+				defer func() {
+					_ = d.cmd.Process.Kill()
+					<-d.ended
+				}()
+				until(t, "all pods are cached", func() bool {
+					return d.metric("sidecar_cni_cached_pods") == strconv.Itoa(kind.pods)
+				})
+				until(t, "they were looked at", func() bool {
+					return d.metric(`sidecar_cni_repair_passes_total{result="complete"}`) != "0"
+				})
+				r.askForAll(kind.pods, kind.answer)
+				if kills := group.Kills(t); kills > 0 {
+					t.Errorf("the kernel ended %d processes", kills)
+				}
+				t.Logf("at most %d MiB", group.Most(t)>>20)
+			})
+		}
+	}
+}
+
+// askForAll asks the agent for the pods of a full node, as many at a time as start together.
+func (r *rig) askForAll(pods, answer int) {
+	r.t.Helper()
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", r.path("run", "agent.sock"))
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
+	until(r.t, "the socket is there", func() bool {
+		_, err := os.Stat(r.path("run", "agent.sock"))
+		return err == nil
+	})
+	var all errgroup.Group
+	all.SetLimit(32)
+	for i := range pods {
+		all.Go(func() error {
+			resp, err := client.Get(fmt.Sprintf("http://agent/v1/pods/shop/web-%d?uid=%d", i, i))
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+				return err
+			}
+			if resp.StatusCode != answer {
+				return fmt.Errorf("pod %d: %s", i, resp.Status)
+			}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		r.t.Error(err)
+	}
+}
