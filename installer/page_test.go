@@ -55,6 +55,13 @@ sidecar, by what the last look at them found.
 | finding | what it means |
 |---|---|
 `
+
+	pageFoot = `
+Of those that are redirected ` + "`sidecar_cni_unhit_pods`" + ` counts the ones of whose rules none
+has met a packet, though they were programmed 10 minutes ago or earlier. Such a pod has no traffic
+at all, not even probes, or its runtime gives it a kernel or a network stack of its own, as Kata and
+gVisor do: then nothing redirects it, whatever stands in its namespace.
+`
 )
 
 func page() string {
@@ -74,6 +81,7 @@ func page() string {
 	for _, f := range repair.Findings {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", f, repair.Meanings[f])
 	}
+	b.WriteString(pageFoot)
 	return b.String()
 }
 

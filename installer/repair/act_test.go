@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,60 @@ func (n *node) wantMetrics(want map[string]float64) {
 	}
 	if diff := cmp.Diff(want, have); diff != "" {
 		n.t.Errorf("metrics (-want +got):\n%s", diff)
+	}
+}
+
+// A pod whose rules no packet meets, though it has had time for some, is counted: it may have a
+// kernel of its own.
+func TestRulesThatNoPacketMeets(t *testing.T) {
+	t.Parallel()
+	const old, young = 11 * time.Minute, 9 * time.Minute
+	rows := map[string]struct {
+		age      time.Duration
+		recorded bool
+		call     *netns.Call
+		want     float64
+	}{
+		"for long":                {old, true, nil, 1},
+		"since a moment ago":      {young, true, nil, 0},
+		"since nobody knows when": {old, false, nil, 0},
+		"but it has called somebody": {old, true, &netns.Call{
+			Network: "tcp", To: netip.MustParseAddrPort("192.0.2.7:80"),
+		}, 0},
+		"but it has called by IPv6": {old, true, &netns.Call{
+			Network: "tcp", To: netip.MustParseAddrPort("[2001:db8::7]:80"),
+		}, 0},
+	}
+	for _, backend := range backends {
+		for name, row := range rows {
+			t.Run(backend+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				pod, n := netns.NewPod(t, netns.Options{}), newNode(t, repair.Report)
+				n.config.Backend = backend
+				n.run(meshed("web-0", nil), pod.NS)
+				if row.recorded {
+					n.add("web-0", backend, pod.NS)
+					n.age(row.age)
+				} else {
+					apply(t, pod.NS, backend, policyOf(t, nil))
+				}
+				if row.call != nil {
+					pod.Dial(t, *row.call)
+				}
+				n.want(n.pass(), repair.Redirected, "")
+				families, err := n.registry.Gather()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range families {
+					value := f.GetMetric()[0].GetGauge().GetValue()
+					if f.GetName() == "sidecar_cni_unhit_pods" && value == row.want {
+						return
+					}
+				}
+				t.Errorf("want %v pods without a hit:\n%s", row.want, pod.Run(t, "", "nft", "list", "ruleset"))
+			})
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
 	"github.com/sidecar-cni/sidecar-cni/plugin/record"
@@ -54,11 +55,12 @@ func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", ";
 // judge reads the rules in a pod's namespace. Ours are compared with what the record says, else
 // with what the pod asks for now.
 func (r *Repairer) judge(ctx context.Context, at *place, one *subject) Result {
-	var signs []sign
+	var chains []*chain
 	err := at.enter(func() (err error) {
-		signs, err = look(r.proxyOf(at, one))
+		chains, err = look(r.proxyOf(at, one))
 		return err
 	})
+	signs := signsIn(chains)
 	others := slices.DeleteFunc(slices.Clone(signs), func(s sign) bool { return s.ours })
 	switch {
 	case err != nil:
@@ -71,8 +73,15 @@ func (r *Repairer) judge(ctx context.Context, at *place, one *subject) Result {
 	case len(others) > 0:
 		return one.result(Foreign, "rules of another tool redirect it, the first in "+others[0].where)
 	}
-	return r.compare(ctx, at, one, "rules of sidecar-cni redirect it, the first in "+signs[0].where)
+	result := r.compare(ctx, at, one, "rules of sidecar-cni redirect it, the first in "+signs[0].where)
+	result.Unhit = result.Finding == Redirected && at.record != nil && unhit(chains) &&
+		r.age(at.record.Attachment) >= settled
+	return result
 }
+
+// settled is how old a record has to be for its pod to be among those whose rules should have met
+// a packet.
+const settled = 10 * time.Minute
 
 // compare looks whether the rules, which are ours, are what they should be. The words are said of
 // rules that nobody can tell.

@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"slices"
 
@@ -51,6 +52,10 @@ func (e *evaluation) add(data []byte) error {
 			return err
 		}
 		e.take(number(into), elements)
+	case "counter":
+		if packets := find(attrs, unix.NFTA_COUNTER_PACKETS); len(packets) == 8 {
+			e.rule.counted, e.rule.packets = true, binary.BigEndian.Uint64(packets)
+		}
 	case "redir":
 		e.redirects(e.ports(attrs, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX))
 	case "tproxy":

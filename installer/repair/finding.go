@@ -65,6 +65,7 @@ type Result struct {
 	Why             string             // a sentence; of Redirected it may be empty
 	Skip            redirect.Skip      // of Skipped
 	Problems        []redirect.Problem // of Altered
+	Unhit           bool               // of Redirected: for 10 minutes or longer no packet has met a rule
 	Netns           record.Netns       // zero if none was found
 	Outcome         Outcome            // of Missing
 	Err             error              // of Failed

@@ -14,19 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A protocol is a family of legacy iptables: where the kernel lists its tables, how they are asked for, and where in an
-// entry the offsets of its target and of the next entry are (linux/netfilter_ipv4/ip_tables.h and its neighbour).
+// A protocol is a family of legacy iptables: where the kernel lists its tables, how they are
+// asked for, and where in an entry the offsets of its target and of the next entry are, and its
+// counter (linux/netfilter_ipv4/ip_tables.h and its neighbour).
 type protocol struct {
-	name    string
-	tables  string
-	domain  int
-	level   int
-	targets int
+	name     string
+	tables   string
+	domain   int
+	level    int
+	targets  int
+	counters int
 }
 
 var protocols = []protocol{
-	{"ip", "/proc/thread-self/net/ip_tables_names", unix.AF_INET, unix.IPPROTO_IP, 88},
-	{"ip6", "/proc/thread-self/net/ip6_tables_names", unix.AF_INET6, unix.IPPROTO_IPV6, 140},
+	{"ip", "/proc/thread-self/net/ip_tables_names", unix.AF_INET, unix.IPPROTO_IP, 88, 96},
+	{"ip6", "/proc/thread-self/net/ip6_tables_names", unix.AF_INET6, unix.IPPROTO_IPV6, 140, 152},
 }
 
 // The kernel's interface (linux/netfilter/x_tables.h).
@@ -184,11 +186,11 @@ func (t *legacyTable) key(at int) string {
 // entry returns the one at an offset.
 func (t *legacyTable) entry(at int) ([]byte, error) {
 	rest := t.entries[at:]
-	if len(rest) < t.of.targets+4 {
+	if len(rest) < t.of.counters+16 {
 		return nil, errBroken
 	}
 	target, next := t.targetOf(rest), int(binary.NativeEndian.Uint16(rest[t.of.targets+2:]))
-	if target <= t.of.targets || next < target+chainName || next > len(rest) {
+	if target < t.of.counters+16 || next < target+chainName || next > len(rest) {
 		return nil, errBroken
 	}
 	return rest[:next], nil
@@ -202,7 +204,8 @@ func (t *legacyTable) targetOf(entry []byte) int {
 // offset, or it is a verdict below 0; a rule without a target jumps to the next one.
 func (t *legacyTable) rule(entry []byte, next int, to proxy) rule {
 	target := entry[t.targetOf(entry):]
-	r := rule{ours: bytes.Contains(entry, []byte(ownComment))}
+	r := rule{ours: bytes.Contains(entry, []byte(ownComment)), counted: true}
+	r.packets = binary.NativeEndian.Uint64(entry[t.of.counters:])
 	x := xtTarget{
 		name: text(target[targetName:chainName]), info: target[chainName:],
 		ipv6: t.of.domain == unix.AF_INET6,

@@ -35,6 +35,8 @@ type rule struct {
 	redirects bool     // it gives packets another destination or another socket
 	captures  bool     // and that is the proxy's
 	jumps     []string // keys of chains, also of those that it goes to
+	counted   bool     // it has a counter
+	packets   uint64   // that the counter has seen
 }
 
 // A proxy is where the traffic of a pod ends that is redirected.
@@ -56,8 +58,8 @@ func (p proxy) local(addr netip.Addr) bool {
 	return addr.IsLoopback() || slices.Contains(p.addrs, addr)
 }
 
-// look reads what redirects to the proxy in the namespace of the calling thread. No program is run.
-func look(p proxy) ([]sign, error) {
+// look reads the chains in the namespace of the calling thread. No program is run.
+func look(p proxy) ([]*chain, error) {
 	chains, err := readNFT(p)
 	if err != nil {
 		return nil, fmt.Errorf("read nftables: %w", err)
@@ -66,7 +68,7 @@ func look(p proxy) ([]sign, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read legacy iptables: %w", err)
 	}
-	return signsIn(append(chains, legacy...)), nil
+	return append(chains, legacy...), nil
 }
 
 // signsIn tells the chains that redirect. Another tool's counts only where packets come to it:
@@ -88,6 +90,21 @@ func signsIn(chains []*chain) []sign {
 		}
 	}
 	return signs
+}
+
+// unhit reports whether there are rules of ours, and none has met a packet. One without a counter
+// may have.
+func unhit(chains []*chain) bool {
+	found := false
+	for _, c := range chains {
+		for _, r := range c.rules {
+			if r.ours && (!r.counted || r.packets > 0) {
+				return false
+			}
+			found = found || r.ours
+		}
+	}
+	return found
 }
 
 // reachedOf returns the keys of the chains that packets come to: those of hooks, and all that

@@ -10,6 +10,7 @@ import (
 type metrics struct {
 	pods    *prometheus.GaugeVec
 	skipped *prometheus.GaugeVec
+	unhit   prometheus.Gauge
 	repairs *prometheus.CounterVec
 	passes  *prometheus.CounterVec
 	last    prometheus.Gauge
@@ -35,6 +36,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "sidecar_cni_skipped_pods",
 			Help: "Running pods with a sidecar on this node that nothing redirects, by why they are left alone.",
 		}, []string{"reason"}),
+		unhit: with.NewGauge(prometheus.GaugeOpts{
+			Name: "sidecar_cni_unhit_pods",
+			Help: "Redirected pods of this node of whose rules none has met a packet since they were programmed, " +
+				"10 minutes ago or earlier: pods without any traffic, or with a kernel of their own, which never meets the rules.",
+		}),
 		repairs: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecar_cni_repairs_total",
 			Help: "Pods without redirection that were to be repaired or evicted, by what came of it.",
@@ -67,10 +73,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 }
 
 func (m *metrics) finish(s Summary, err error) {
-	counts, skipped := map[Finding]int{}, map[redirect.Skip]float64{}
+	unhit, counts, skipped := 0, map[Finding]int{}, map[redirect.Skip]float64{}
 	for i := range s.Results {
 		x := &s.Results[i]
 		counts[x.now()]++
+		if x.Unhit {
+			unhit++
+		}
 		if x.Finding == Skipped {
 			skipped[x.Skip]++
 		}
@@ -81,6 +90,7 @@ func (m *metrics) finish(s Summary, err error) {
 	for _, f := range Findings {
 		m.pods.WithLabelValues(string(f)).Set(float64(counts[f]))
 	}
+	m.unhit.Set(float64(unhit))
 	m.skipped.Reset()
 	for reason, n := range skipped {
 		m.skipped.WithLabelValues(string(reason)).Set(n)
