@@ -126,7 +126,7 @@ func TestANodeFullOfTheLargestPods(t *testing.T) {
 				d := r.startBy(group.Command, "--repair", "report")
 				defer func() {
 					_ = d.cmd.Process.Kill()
-					<-d.ended
+					<-d.ended //nolint:errcheck // it was killed
 				}()
 				until(t, "all pods are cached", func() bool {
 					return d.metric("sidecar_cni_cached_pods") == strconv.Itoa(kind.pods)
