@@ -26,7 +26,6 @@ const (
 	badPlace    = reason("directories")
 	notLoaded   = reason("not_loaded")
 	stillLoaded = reason("still_loaded")
-	noRuntime   = reason("runtime")
 	noAccess    = reason("credentials")
 )
 
@@ -45,7 +44,6 @@ var meanings = map[reason]string{
 	badPlace:    "the container runtime uses other directories",
 	notLoaded:   "the entry is in the file, and the container runtime has not loaded it",
 	stillLoaded: "the entry was taken out of the file, and the container runtime still has it",
-	noRuntime:   "the container runtime does not answer at its socket",
 	noAccess:    "the entry is in the chain, but the plugin could not ask the API server while the agent is away",
 
 	reason(chain.Absent):     "the entry is not in the chain; the next pass mends it",

@@ -115,12 +115,6 @@ func (s *settings) uninstaller(ctx context.Context, log *zap.Logger) (*installer
 		all.multusDir, all.runtimeSocket = cmp.Or(s.multusDir, there.Multus), cmp.Or(s.runtimeSocket, there.Socket)
 	}
 	i := &installer{settings: all, place: all.place(all.nodeObject(ctx)), run: run, log: log}
-	if i.runtime, err = i.ask(ctx); err != nil && !errors.Is(err, errNobody) {
-		return nil, &trouble{noRuntime, err}
-	}
-	if err := i.runtime.Refuses(i.conf.Path, filepath.Dir(i.binary)); err != nil {
-		return nil, &trouble{badPlace, err}
-	}
 	return i, run.MarkUninstalled(cmp.Or(s.installID, there.ID, s.installation()))
 }
 
@@ -146,7 +140,8 @@ func (s *settings) nodeObject(ctx context.Context) *corev1.Node {
 	return object
 }
 
-// takeOut returns what it had to leave, and why.
+// takeOut returns what it had to leave, and why. The entry goes whatever the runtime says, or if it says nothing: it only
+// decides how long to wait, and whether the binary may go, without which every pod would fail if it still were in the chain.
 func (i *installer) takeOut(ctx context.Context, note func(string)) (left []string, err error) {
 	if err := i.leave(i.conf, chain.Uninstall, note); err != nil {
 		return nil, err
@@ -158,7 +153,8 @@ func (i *installer) takeOut(ctx context.Context, note func(string)) (left []stri
 	if err := i.tell(ctx); err != nil {
 		return nil, err
 	}
-	if err := i.awaitReload(ctx); err != nil {
+	silent, err := i.awaitReload(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("the entry is out, what it needs stays: %w", err)
 	}
 	_, none := os.Stat(filepath.Join(i.credentials.Dir, node.KubeconfigFile))
@@ -167,6 +163,10 @@ func (i *installer) takeOut(ctx context.Context, note func(string)) (left []stri
 	}
 	if none == nil {
 		note("removed " + i.credentials.Dir)
+	}
+	if silent != nil {
+		return []string{fmt.Sprintf("%s: the runtime does not tell whether its chain still has the plugin: %v; run uninstall again when it answers",
+			i.binary, silent)}, nil
 	}
 	return i.dropBinary(note)
 }
@@ -210,8 +210,9 @@ func (i *installer) leave(conf node.Conf, plan func(chain.Dir) (chain.Plan, erro
 	return i.carry(conf, plan, note)
 }
 
-// awaitReload waits until the runtime says that its chain is without us. One that cannot be asked has time for it.
-func (i *installer) awaitReload(ctx context.Context) error {
+// awaitReload waits until the runtime says that its chain is without us. One that cannot be asked has time for it. silent is
+// why one did not answer that should have.
+func (i *installer) awaitReload(ctx context.Context) (silent, err error) {
 	began := time.Now()
 	ticker := time.NewTicker(loadPause / 5)
 	defer ticker.Stop()
@@ -220,17 +221,17 @@ func (i *installer) awaitReload(ctx context.Context) error {
 		known, runs := told.Runs(pluginType)
 		switch waited := time.Since(began); {
 		case err == nil && known && !runs:
-			return nil
+			return nil, nil
 		case (errors.Is(err, errNobody) || err == nil && !known) && waited > unaskedPause:
-			return nil
+			return nil, nil
 		case waited > reloadBound && err != nil:
-			return &trouble{noRuntime, err}
+			return err, nil
 		case waited > reloadBound:
-			return &trouble{stillLoaded, fmt.Errorf("%s still has the plugin in its chain", told.Name)}
+			return nil, &trouble{stillLoaded, fmt.Errorf("%s still has the plugin in its chain", told.Name)}
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
 		case <-ticker.C:
 		}
 	}

@@ -1,10 +1,17 @@
 package main_test
 
 import (
+	"context"
 	"net"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // stay starts a program that takes the node out and stays.
@@ -58,12 +65,6 @@ func TestUninstallThatStaysSaysWhatKeepsTheNodeIn(t *testing.T) {
 		prepare func(*rig) (flags []string)
 		reason  string
 	}{
-		"a runtime that does not answer": {func(r *rig) []string {
-			l, err := net.Listen("unix", r.path("mute.sock"))
-			r.must(err)
-			r.t.Cleanup(func() { l.Close() })
-			return []string{"--runtime-socket", r.path("mute.sock")}
-		}, "runtime"},
 		"a conf directory that is a file": {func(r *rig) []string {
 			r.must(os.WriteFile(r.path("file"), nil, 0o600))
 			return []string{"--conf-dir", r.path("file")}
@@ -77,5 +78,114 @@ func TestUninstallThatStaysSaysWhatKeepsTheNodeIn(t *testing.T) {
 			d.says(503, "not ready: "+row.reason+": ")
 			d.wantState(row.reason)
 		})
+	}
+}
+
+// elsewhere is a runtime that reads another directory, and runs the plugin there or not.
+type elsewhere struct {
+	cri.UnimplementedRuntimeServiceServer
+	dir   string
+	chain string
+}
+
+func (e elsewhere) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
+	return &cri.VersionResponse{RuntimeName: "containerd", RuntimeVersion: "2.1.0"}, nil
+}
+
+func (e elsewhere) Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse, error) {
+	return &cri.StatusResponse{Status: &cri.RuntimeStatus{}, Info: map[string]string{"cniconfig": `{"PluginConfDir":"` + e.dir +
+		`","Networks":[{"Config":{"Plugins":[{"Network":{"type":"` + e.chain + `"}}]}}]}`}}, nil
+}
+
+// A node is taken out whatever listens at the socket: worthless credentials in a chain that still has the plugin would have
+// every pod of the mesh refused.
+func TestUninstallBesideAnyRuntime(t *testing.T) {
+	t.Parallel()
+	listen := func(r *rig) net.Listener {
+		l, err := (&net.ListenConfig{}).Listen(r.t.Context(), "unix", r.path("strange.sock"))
+		r.must(err)
+		r.t.Cleanup(func() { l.Close() })
+		return l
+	}
+	rows := map[string]struct {
+		prepare func(*rig)
+		binary  bool // stays
+	}{
+		"one that does not answer": {func(r *rig) { listen(r) }, true},
+		"one that speaks something else": {func(r *rig) {
+			l := listen(r)
+			go func() {
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					_, _ = conn.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+					_ = conn.Close()
+				}
+			}()
+		}, true},
+		"one that is dead": {func(r *rig) {
+			l := listen(r)
+			l.(*net.UnixListener).SetUnlinkOnClose(false)
+			r.must(l.Close())
+		}, true},
+		"one that reads another directory": {func(r *rig) {
+			s := grpc.NewServer()
+			cri.RegisterRuntimeServiceServer(s, elsewhere{dir: "/elsewhere", chain: "bridge"})
+			l := listen(r)
+			go func() { _ = s.Serve(l) }()
+			r.t.Cleanup(s.Stop)
+		}, false},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+			before := r.tree("conf")
+			d := r.start("--way", "inline")
+			d.says(200)
+			row.prepare(r)
+			if out, err := r.run("uninstall", "--runtime-socket", r.path("strange.sock")); err != nil {
+				t.Fatalf("uninstall: %v\n%s", err, out)
+			}
+			d.says(503, "uninstalled")
+			if diff := cmp.Diff(before, r.tree("conf")); diff != "" {
+				t.Errorf("conf directory (-original +left):\n%s", diff)
+			}
+			if got := r.chain(); !slices.Equal(got, []string{"bridge"}) {
+				t.Errorf("chain %q", got)
+			}
+			if _, err := os.Stat(r.path("bin", "sidecar-cni")); (err == nil) != row.binary {
+				t.Errorf("the binary: %v", err)
+			}
+		})
+	}
+}
+
+// A runtime that says that it still runs the plugin needs what the plugin needs.
+func TestUninstallWaitsForARuntimeThatHasNotReloaded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	d := r.start("--way", "inline")
+	d.says(200)
+	s := grpc.NewServer()
+	cri.RegisterRuntimeServiceServer(s, elsewhere{dir: r.path("conf"), chain: "sidecar-cni"})
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", r.path("slow.sock"))
+	r.must(err)
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	out, err := r.run("uninstall", "--runtime-socket", r.path("slow.sock"))
+	if err == nil || !strings.Contains(out, "containerd still has the plugin in its chain") {
+		t.Errorf("uninstall: %v\n%s", err, out)
+	}
+	if got := r.chain(); !slices.Equal(got, []string{"bridge"}) {
+		t.Errorf("chain %q", got)
+	}
+	if _, err := os.Stat(r.path("conf", "sidecar-cni.d", "kubeconfig")); err != nil {
+		t.Errorf("credentials: %v", err)
+	}
+	if _, err := os.Stat(r.path("bin", "sidecar-cni")); err != nil {
+		t.Errorf("binary: %v", err)
 	}
 }
