@@ -273,7 +273,7 @@ func TestDaemonSet(t *testing.T) {
 	pod, update := d.Spec.Template.Spec, d.Spec.UpdateStrategy.RollingUpdate
 	limits := agent(t, d).Resources.Limits
 	for what, ok := range map[string]bool{
-		"maxSurge is 1":                               update.MaxSurge.IntValue() == 1,
+		"maxSurge is 10%":                             update.MaxSurge.StrVal == "10%",
 		"maxUnavailable is 0":                         update.MaxUnavailable.IntValue() == 0 && update.MaxUnavailable.StrVal == "",
 		"the priority is system-node-critical":        pod.PriorityClassName == "system-node-critical",
 		"everything is tolerated":                     cmp.Equal(pod.Tolerations, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}),
@@ -319,7 +319,10 @@ func TestFeatures(t *testing.T) {
 		{"repair.mode=evict", "resources: [pods/eviction]"},
 		{"logLevel=debug", "--log-level=debug"},
 		{"port=9999", "--listen=:9999"},
-		{"maxSurge=10%", "maxSurge: 10%"},
+		{"maxSurge=1", "maxSurge: 1\n"},
+		{"revisionHistoryLimit=3", "revisionHistoryLimit: 3"},
+		{"extraEnv[0].name=HTTPS_PROXY", "- name: HTTPS_PROXY"},
+		{"affinity.podAntiAffinity.a=b", "podAntiAffinity"},
 		{"nodeSelector.zone=a", "zone: a"},
 		{"tolerations[0].key=only", "key: only"},
 		{"priorityClassName=mesh", "priorityClassName: mesh"},
@@ -348,6 +351,51 @@ func TestFeatures(t *testing.T) {
 				t.Errorf("%s: want %q, and not without", c.value, c.want)
 			}
 		})
+	}
+}
+
+// TestAffinity: what an administrator demands of nodes is demanded beside what we do, in each of his terms. Nodes that an agent
+// cannot be on would hold up rollout and uninstallation for ever.
+func TestAffinity(t *testing.T) {
+	t.Parallel()
+	ours := []corev1.NodeSelectorRequirement{
+		{Key: "kubernetes.io/os", Operator: corev1.NodeSelectorOpIn, Values: []string{"linux"}},
+		{Key: "kubernetes.io/arch", Operator: corev1.NodeSelectorOpIn, Values: []string{"amd64", "arm64"}},
+		{Key: "eks.amazonaws.com/compute-type", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"fargate"}},
+		{Key: "type", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"virtual-kubelet"}},
+	}
+	const node = "affinity.nodeAffinity."
+	term := func(i int, key string) []string {
+		path := fmt.Sprintf("%srequiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[%d].matchExpressions[0].", node, i)
+		return []string{path + "key=" + key, path + "operator=Exists"}
+	}
+	with := func(keys ...string) (terms []corev1.NodeSelectorTerm) {
+		for _, key := range keys {
+			one := slices.Clone(ours)
+			if key != "" {
+				one = append(one, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpExists})
+			}
+			terms = append(terms, corev1.NodeSelectorTerm{MatchExpressions: one})
+		}
+		return terms
+	}
+	preferred := []string{node + "preferredDuringSchedulingIgnoredDuringExecution[0].weight=7"}
+	for name, c := range map[string]struct {
+		values []string
+		want   []corev1.NodeSelectorTerm
+	}{
+		"nothing said":  {nil, with("")},
+		"one term":      {term(0, "a"), with("a")},
+		"two terms":     {slices.Concat(term(0, "a"), term(1, "b")), with("a", "b")},
+		"another field": {preferred, with("")},
+	} {
+		affinity := scenario{"", "kube-system", c.values}.daemonSet(t).Spec.Template.Spec.Affinity.NodeAffinity
+		if diff := cmp.Diff(c.want, affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms); diff != "" {
+			t.Errorf("%s: (-want +got):\n%s", name, diff)
+		}
+		if have := len(affinity.PreferredDuringSchedulingIgnoredDuringExecution) == 1; have != (name == "another field") {
+			t.Errorf("%s: preferred %v", name, affinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		}
 	}
 }
 

@@ -103,7 +103,7 @@ var everything = []string{
 	"podMonitor.enabled=true", "serviceMonitor.enabled=true", "prometheusRule.enabled=true", "dashboard.enabled=true",
 	"resourceQuota.enabled=true", "networkPolicy.from[0].namespaceSelector.matchLabels.team=watch",
 	"podAnnotations.team=mesh", "podLabels.team=mesh", "nodeSelector.zone=a", "image.pullSecrets[0].name=registry",
-	"pluginConf.dnsCapture=all", "apiServer=https://kube.example:6443", "maxSurge=10%",
+	"pluginConf.dnsCapture=all", "apiServer=https://kube.example:6443", "maxSurge=2", "extraEnv[0].name=HTTPS_PROXY", "revisionHistoryLimit=3",
 }
 
 // scenarios are the defaults, each platform with what it brings, and everything at once.

@@ -91,9 +91,8 @@ func (c *command) withdraw(ctx context.Context, e env) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
-		d, err := w.get(ctx)
-		if err == nil && d.Status.Generation >= d.Metadata.Generation && d.Status.Updated >= d.Status.Desired && d.Status.Ready >= d.Status.Desired {
-			_, err = fmt.Fprintf(e.stdout, "%d nodes are out\n", d.Status.Desired)
+		if out, done := w.done(ctx); done {
+			_, err = fmt.Fprintf(e.stdout, "%d nodes are out\n", out)
 			return err
 		}
 		select {
@@ -102,6 +101,27 @@ func (c *command) withdraw(ctx context.Context, e env) error {
 		case <-ticker.C:
 		}
 	}
+}
+
+// done reports how many nodes are out, and whether these are all. Pods that were never bound, as those for Fargate's nodes, are
+// on no node: nobody waits for them.
+func (w withdrawal) done(ctx context.Context) (nodes int, done bool) {
+	d, err := w.get(ctx)
+	if err != nil || d.Status.Generation < d.Metadata.Generation {
+		return 0, false
+	}
+	pods, err := w.pods(ctx, d)
+	if err != nil {
+		return 0, false
+	}
+	unbound := 0
+	for i := range pods.Items {
+		if pods.Items[i].Spec.NodeName == "" {
+			unbound++
+		}
+	}
+	nodes = d.Status.Desired - unbound
+	return nodes, d.Status.Updated >= nodes && d.Status.Ready >= nodes && len(w.left(pods)) == 0
 }
 
 // rawClient speaks JSON about whatever is asked for by its path.
@@ -178,7 +198,7 @@ func (w withdrawal) turned(containers []container) bool {
 func (w withdrawal) tellLeft(out io.Writer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), askBound)
 	defer cancel()
-	left, err := w.left(ctx)
+	left, err := w.leftNow(ctx)
 	if err != nil {
 		_, err = fmt.Fprintf(out, "the time is over, and it cannot be told which nodes are left: %v\n", err)
 		return err
@@ -188,28 +208,38 @@ func (w withdrawal) tellLeft(out io.Writer) error {
 	return err
 }
 
-func (w withdrawal) left(ctx context.Context) ([]string, error) {
+func (w withdrawal) leftNow(ctx context.Context) ([]string, error) {
 	d, err := w.get(ctx)
 	if err != nil {
 		return nil, err
 	}
+	pods, err := w.pods(ctx, d)
+	return w.left(pods), err
+}
+
+// pods lists those of the DaemonSet.
+func (w withdrawal) pods(ctx context.Context, d daemonSet) (pods podList, err error) {
 	var labels []string
 	for key, value := range d.Spec.Selector.MatchLabels {
 		labels = append(labels, key+"="+value)
 	}
 	if len(labels) == 0 {
-		return nil, errors.New("its selector has no labels")
+		return pods, errors.New("its selector has no labels")
 	}
 	data, err := w.client.Get().AbsPath("/api/v1/namespaces/"+w.namespace+"/pods").Param("labelSelector", strings.Join(labels, ",")).Do(ctx).Raw()
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = json.Unmarshal(data, &pods)
 	}
-	var pods podList
-	if err := json.Unmarshal(data, &pods); err != nil {
-		return nil, err
-	}
+	return pods, err
+}
+
+// left names the nodes whose pods have not taken them out.
+func (w withdrawal) left(pods podList) []string {
 	var left []string
 	for _, p := range pods.Items {
+		if p.Spec.NodeName == "" {
+			continue
+		}
 		ready := false
 		for _, c := range p.Status.Conditions {
 			ready = ready || c.Type == "Ready" && c.Status == "True"
@@ -219,5 +249,5 @@ func (w withdrawal) left(ctx context.Context) ([]string, error) {
 		}
 	}
 	slices.Sort(left)
-	return slices.Compact(left), nil
+	return slices.Compact(left)
 }

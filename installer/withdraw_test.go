@@ -90,7 +90,7 @@ func withdrawn(t *testing.T, w *workloads, more ...string) (string, error) {
 
 func TestWithdrawTurnsTheDaemonSetAround(t *testing.T) {
 	t.Parallel()
-	w := &workloads{set: []byte(someSet)}
+	w := &workloads{set: []byte(someSet), pods: outPods("a", "c")}
 	for range 2 { // again changes nothing
 		out, err := withdrawn(t, w)
 		if err != nil || out != "2 nodes are out\n" {
@@ -113,6 +113,29 @@ func TestWithdrawTurnsTheDaemonSetAround(t *testing.T) {
 	strategy := map[string]any{"type": "RollingUpdate", "rollingUpdate": map[string]any{"maxSurge": 0.0, "maxUnavailable": "100%"}}
 	if diff := cmp.Diff(strategy, got.Spec.UpdateStrategy); diff != "" {
 		t.Errorf("strategy (-want +got):\n%s", diff)
+	}
+}
+
+// outPods are pods that have taken out their nodes; without a node they were never bound.
+func outPods(nodes ...string) string {
+	var items []string
+	for _, node := range nodes {
+		ready := "True"
+		if node == "" {
+			ready = "False"
+		}
+		items = append(items, fmt.Sprintf(`{"spec":{"nodeName":%q,"containers":[{"args":["uninstall","--stay"]}]},
+			"status":{"conditions":[{"type":"Ready","status":%q}]}}`, node, ready))
+	}
+	return `{"items":[` + strings.Join(items, ",") + `]}`
+}
+
+// Pods for nodes that can have none, as Fargate's, are made by an older chart, and never bound.
+func TestWithdrawDoesNotWaitForPodsOfNoNode(t *testing.T) {
+	t.Parallel()
+	out, err := withdrawn(t, &workloads{set: []byte(someSet), pods: outPods("a", ""), lagged: true})
+	if err != nil || out != "1 nodes are out\n" {
+		t.Errorf("%v, %q", err, out)
 	}
 }
 

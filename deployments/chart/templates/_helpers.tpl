@@ -28,6 +28,25 @@
 {{- dict "enters" $enters "runs" $runs "capabilities" $capabilities | toJson -}}
 {{- end -}}
 
+{{/* Where an agent can be: each of the administrator's terms, and ours with it. Fargate's nodes and virtual ones have nothing
+that an agent could be put on, and a pod that is never bound would hold up every rollout. */}}
+{{- define "sidecar-cni.affinity" -}}
+{{- $ours := list
+  (dict "key" "kubernetes.io/os" "operator" "In" "values" (list "linux"))
+  (dict "key" "kubernetes.io/arch" "operator" "In" "values" (list "amd64" "arm64"))
+  (dict "key" "eks.amazonaws.com/compute-type" "operator" "NotIn" "values" (list "fargate"))
+  (dict "key" "type" "operator" "NotIn" "values" (list "virtual-kubelet")) -}}
+{{- $affinity := deepCopy .Values.affinity -}}
+{{- $node := get $affinity "nodeAffinity" | default dict -}}
+{{- $required := get $node "requiredDuringSchedulingIgnoredDuringExecution" | default dict -}}
+{{- $terms := list -}}
+{{- range (get $required "nodeSelectorTerms" | default (list dict)) -}}
+{{- $terms = append $terms (set (deepCopy .) "matchExpressions" (concat $ours (get . "matchExpressions" | default list))) -}}
+{{- end -}}
+{{- $_ := set $node "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms) -}}
+{{- set $affinity "nodeAffinity" $node | toYaml -}}
+{{- end -}}
+
 {{- define "sidecar-cni.labels" -}}
 app.kubernetes.io/name: sidecar-cni
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
