@@ -25,6 +25,7 @@ type installer struct {
 	join   func() (*node.Membership, error)            // nil for a pass alone
 	member *node.Membership                            // since the entry was first in its place
 	leads  atomic.Bool                                 // whether there is a membership
+	newer  atomic.Bool                                 // whether an agent lives that joined later, by the last pass
 	access access
 	probed probed
 	owed   bool   // the runtime may not have been told yet of what is on the disk
@@ -75,6 +76,7 @@ func (i *installer) superseded() bool {
 	if err != nil {
 		i.log.Warn("looked for other agents in vain", zap.Error(err))
 	}
+	i.newer.Store(older && err == nil)
 	return older && err == nil
 }
 

@@ -127,9 +127,11 @@ func (d *daemon) awaitTurn(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// serves reports whether the socket is this agent's to take: it is in charge, or nobody else answers.
+// serves reports whether the socket is this agent's to take: it is in charge, or nobody else answers. Who is in charge does not
+// depend on the node's state: where there is no network, say, no agent is effective, and two would take the socket from each
+// other.
 func (d *daemon) serves() bool {
-	if d.leads.Load() && d.status.now.Load().reason != superseded {
+	if d.leads.Load() && !d.newer.Load() {
 		return true
 	}
 	conn, err := net.DialTimeout("unix", d.socketPath(), askBound) //nolint:noctx // the socket is on this node

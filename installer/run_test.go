@@ -438,6 +438,33 @@ func TestTwoAgents(t *testing.T) {
 	}
 }
 
+// The agents of a rollout that is stuck, here for want of a network, do not take the socket from each other.
+func TestTwoAgentsWithoutANetwork(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	older := r.start()
+	older.says(200)
+	newer := r.start("--plugin-conf", `{"deadline":"20s"}`)
+	newer.says(200)
+	r.must(os.Remove(r.path("conf", "10-bridge.conflist")))
+	older.says(503, "no_network")
+	newer.says(503, "no_network")
+	serves := func(d *daemon) bool {
+		before := d.metric(`sidecar_cni_socket_requests_total{code="200",path="healthz"}`)
+		return r.answers() == nil && d.metric(`sidecar_cni_socket_requests_total{code="200",path="healthz"}`) != before
+	}
+	until(t, "the newer agent answers", func() bool { return serves(newer) })
+	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); { // agents look after their sockets once a second
+		if serves(older) {
+			t.Fatal("the older agent has taken the socket")
+		}
+	}
+	lost := append(older.logged("lost socket"), newer.logged("lost socket")...)
+	if len(lost) > 0 {
+		t.Errorf("the agents contend for the socket: %v", lost)
+	}
+}
+
 // answers asks at the socket.
 func (r *rig) answers() error {
 	client := &http.Client{Transport: &http.Transport{
