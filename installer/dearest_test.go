@@ -65,10 +65,7 @@ func TestThePassOverTheDearestPods(t *testing.T) {
 	}
 	group := cgroup.New(t, chartLimit(t))
 	d := r.startBy(group.Command, "--repair", "repair", "--repair-interval", "1s", "--backend", "iptables-nft", "--host-root", "/")
-	defer func() {
-		_ = d.cmd.Process.Kill()
-		<-d.ended //nolint:errcheck // it was killed
-	}()
+	defer d.kill() // before the cgroup goes
 	until(t, "all pods are redirected", func() bool {
 		return d.metric(`sidecar_cni_checked_pods{finding="redirected"}`) == strconv.Itoa(whole+open)
 	})

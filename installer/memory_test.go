@@ -124,10 +124,7 @@ func TestANodeFullOfTheLargestPods(t *testing.T) {
 				}
 				group := cgroup.New(t, chartLimit(t))
 				d := r.startBy(group.Command, "--repair", "report")
-				defer func() {
-					_ = d.cmd.Process.Kill()
-					<-d.ended //nolint:errcheck // it was killed
-				}()
+				defer d.kill() // before the cgroup goes
 				until(t, "all pods are cached", func() bool {
 					return d.metric("sidecar_cni_cached_pods") == strconv.Itoa(kind.pods)
 				})
