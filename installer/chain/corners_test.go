@@ -281,6 +281,26 @@ func TestUninstallSaysWhatIsLeft(t *testing.T) {
 	}
 }
 
+// A file that is not loaded and cannot be read says nothing about the node, unless its name is ours.
+func TestUninstallBesideUnreadableFiles(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string][]Reason{
+		"20-x.conflist": nil, "05-x.conflist": {Unreadable}, ownedName: nil, "20-x.conf": nil,
+	} {
+		plan, err := Uninstall(Dir{conf("10-x.conflist", flannel), {Name: name, Err: fs.ErrPermission}})
+		var got []Reason
+		if err != nil {
+			got = append(got, refusal(err))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+		if removed := len(plan.Steps) == 1 && plan.Steps[0].Name == name; removed != (name == ownedName) {
+			t.Errorf("%s: steps %v", name, plan.Steps)
+		}
+	}
+}
+
 func TestStandalone(t *testing.T) {
 	t.Parallel()
 	other := conf("50-macvlan.conf", `{"name":"macvlan","cniVersion":"1.0.0","type":"macvlan"}`)

@@ -205,13 +205,15 @@ func Uninstall(d Dir) (Plan, error) {
 	return p, nil
 }
 
-// leftOver finds what could not be cleaned.
+// leftOver finds what could not be cleaned. Of the files that cannot be read only the one that the runtime loads
+// counts: a dangling link of somebody else's is nothing of ours. What is ours by its name is removed unread.
 func (t tree) leftOver() error {
 	var errs []error
-	for _, name := range t.confs() {
+	for i, name := range t.confs() {
 		f := t[name]
 		n, err := f.parse()
 		switch {
+		case f.Err != nil && i > 0:
 		case err != nil && (f.Err != nil || strings.Contains(string(f.Data), pluginType)):
 			errs = append(errs, err)
 		case err == nil && f.carriesUs():

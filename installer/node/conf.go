@@ -97,10 +97,11 @@ func (c Conf) look(name string) (f chain.File, there bool) {
 		if errors.Is(gone, fs.ErrNotExist) {
 			return f, false
 		}
+		f.Err = unnamed(err)
 		if gone == nil {
 			f.Mode = link.Mode().Perm()
+			f.Err = c.explainLink(name, f.Err)
 		}
-		f.Err = unnamed(err)
 		return f, true
 	}
 	f.Mode = info.Mode()
@@ -108,6 +109,16 @@ func (c Conf) look(name string) (f chain.File, there bool) {
 		f.Data, f.Err = contents(c.at(name))
 	}
 	return f, !errors.Is(f.Err, fs.ErrNotExist)
+}
+
+// explainLink says of a link that leads nowhere where it leads: out of what is mounted here, most often.
+func (c Conf) explainLink(name string, err error) error {
+	to, notLink := os.Readlink(c.at(name))
+	if notLink != nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return fmt.Errorf("a link to %s, which is not there or not mounted into the agent's pod: "+
+		"have the file itself in the conf directory, or use the directory that it is in: %w", to, err)
 }
 
 // contents reads a regular file: opening a pipe, which somebody may have put there, would wait for a writer.

@@ -58,7 +58,7 @@ func TestRead(t *testing.T) {
 		"-rw-r----- 20-pods.conf single",
 		"-rw-r----- 30-pods.json json",
 		"-rw-r----- 40-link.conflist list",
-		"-rwxrwxrwx 50-dangling.conf  (no such file or directory)",
+		"-rwxrwxrwx 50-dangling.conf  (a link to nowhere, which is not there or not mounted into the agent's pod: have the file itself in the conf directory, or use the directory that it is in: no such file or directory)",
 		"prw-r----- 60-pipe.conf  (not a regular file)",
 		"-rw-r----- 70-big.conf  (more than 4194304 bytes: not a configuration)",
 		"-rw-r----- calico-kubeconfig ",
