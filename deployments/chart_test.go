@@ -169,7 +169,7 @@ func TestMounts(t *testing.T) {
 // mounts are those that a scenario needs, by the words of its values.
 func (s scenario) mounts(t *testing.T) map[string]string {
 	t.Helper()
-	given := map[string]string{"platform": "kubeadm", "repair.mode": "report"}
+	given := map[string]string{"platform": "kubeadm", "repair.mode": "repair"}
 	for _, v := range s.values {
 		key, value, _ := strings.Cut(v, "=")
 		given[key] = value

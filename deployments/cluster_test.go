@@ -480,8 +480,8 @@ func TestLifecycle(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"upgrade", []string{"upgrade", "sidecar-cni", chart(t), "--namespace=mesh", "--reuse-values", "--set=image.tag=next,repair.mode=repair"}, "--repair=repair"},
-		{"rollback", []string{"rollback", "sidecar-cni", "--namespace=mesh"}, "--repair=report"},
+		{"upgrade", []string{"upgrade", "sidecar-cni", chart(t), "--namespace=mesh", "--reuse-values", "--set=image.tag=next,repair.mode=report"}, "--repair=report"},
+		{"rollback", []string{"rollback", "sidecar-cni", "--namespace=mesh"}, "--repair=repair"},
 	} {
 		covered := watch(t, c)
 		if out, err := helmIn(t, c, step.args...); err != nil {

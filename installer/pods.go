@@ -3,10 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/installer/repair"
 	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
@@ -32,9 +34,15 @@ func (d *daemon) newRepairer() *repair.Repairer {
 		config.InRoot = func(do func() error) error { return node.InRoot(d.hostRoot, do) }
 	}
 	return repair.New(config, repair.Deps{
-		Pods: d.pods.List, Handler: d.classes.Handler, Client: d.client, Events: d.events, Registry: d.registry, Log: d.log,
+		Hold:         func() bool { return d.status.now.Load().reason == reason(chain.OtherMesh) },
+		NetworkFirst: d.networkFirst.Load,
+		Pods:         d.pods.List, Handler: d.classes.Handler, Client: d.client, Events: d.events, Registry: d.registry, Log: d.log,
 	})
 }
+
+// Pods that are yet to get an address are looked at again after firstLook, then after twice as long, and so on: after a reboot
+// many come back together, and not all of them before the agent.
+const firstLook = 5 * time.Second
 
 // lookSoon asks for a look at the pods; one that is asked for already is enough.
 func (d *daemon) lookSoon() {
@@ -50,27 +58,38 @@ func (d *daemon) lookAfterPods(ctx context.Context) {
 	if d.pods.WaitForSync(ctx) != nil {
 		return
 	}
+	pause := firstLook
 	for {
-		if err := d.lookOnce(ctx); err != nil && ctx.Err() == nil {
+		starting, err := d.lookOnce(ctx)
+		if err != nil && ctx.Err() == nil {
 			d.log.Warn("looked after pods in vain", zap.Error(err))
 		}
-		timer := time.NewTimer(d.repairEvery)
+		wait := d.repairEvery
+		if starting {
+			wait = min(pause, wait)
+			pause *= 2
+		} else {
+			pause = firstLook
+		}
+		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return
 		case <-d.look:
 			timer.Stop()
+			pause = firstLook
 		case <-timer.C:
 		}
 	}
 }
 
-// lookOnce does not evict while the chain is not in effect: what is created anew would be no better.
-func (d *daemon) lookOnce(ctx context.Context) error {
+// lookOnce does not evict while the chain is not in effect: what is created anew would be no better. It reports whether some
+// pods are still starting.
+func (d *daemon) lookOnce(ctx context.Context) (starting bool, err error) {
 	if d.settings.repair == string(repair.Evict) && !d.status.now.Load().ready() {
-		return nil
+		return false, nil
 	}
-	_, err := d.repairer.Pass(ctx)
-	return err
+	summary, err := d.repairer.Pass(ctx)
+	return slices.ContainsFunc(summary.Results, func(x repair.Result) bool { return x.Finding == repair.Starting }), err
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -50,6 +51,8 @@ type daemon struct {
 	metrics  *metrics
 	registry *prometheus.Registry
 	status   *status
+
+	networkFirst atomic.Bool // whether the runtime sets up a sandbox's network before it starts anything in it
 
 	quarrel quarrel
 	last    state
@@ -304,6 +307,7 @@ func (d *daemon) turn(ctx context.Context) time.Duration {
 		return pause
 	}
 	now, changes := d.pass(ctx)
+	d.networkFirst.Store(d.runtime.Name == "containerd" || d.runtime.Name == "cri-o")
 	d.passed = time.Now()
 	d.metrics.passed(now, len(changes) > 0)
 	d.metrics.expires(d.credentials)

@@ -94,7 +94,7 @@ var table = []group{
 		{"log-level", "info", []string{"debug", "info", "warn", "error"}, "From which level on is logged.", func(s *settings) any { return &s.logLevel }},
 	}},
 	{"What is done about pods and the node", []setting{
-		{"repair", "report", []string{"off", "report", "repair", "evict"}, "What becomes of a meshed pod that runs without redirection.", func(s *settings) any { return &s.repair }},
+		{"repair", "repair", []string{"off", "report", "repair", "evict"}, "What becomes of a meshed pod that runs without redirection.", func(s *settings) any { return &s.repair }},
 		{"repair-interval", "5m", nil, "How often the pods of the node are looked at, beside the start and the end of an outage.", func(s *settings) any { return &s.repairEvery }},
 		{"label-pods", "false", nil, "Label pods that run without redirection.", func(s *settings) any { return &s.label }},
 		{"untaint", "false", nil, "Remove the taint sidecar-cni.io/not-ready once the chain is effective.", func(s *settings) any { return &s.untaint }},

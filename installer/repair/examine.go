@@ -41,7 +41,11 @@ func (r *Repairer) examine(ctx context.Context, s search, one *subject) Result {
 	defer at.close()
 	result := r.judge(ctx, at, one)
 	result.Netns = at.netns
-	if result.Finding == Missing && r.cfg.Mode == Repair {
+	switch {
+	case result.Finding == Missing && at.record == nil && at.age < addTimeout && !r.deps.NetworkFirst():
+		// The address that the API server has may be that of the sandbox before.
+		return one.result(Starting, "its sandbox has just been started, and its network may still be set up")
+	case result.Finding == Missing && r.cfg.Mode == Repair && !r.deps.Hold():
 		result.Outcome = Repaired
 		if err := r.mend(ctx, s, at, one); err != nil {
 			result.Outcome, result.Err = Failed, err
@@ -49,6 +53,9 @@ func (r *Repairer) examine(ctx context.Context, s search, one *subject) Result {
 	}
 	return result
 }
+
+// addTimeout is as long as an ADD can be under way: the longest deadline that the plugin takes.
+const addTimeout = 2 * time.Minute
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 

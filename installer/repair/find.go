@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -23,6 +24,7 @@ type place struct {
 	*sandbox
 	netns  record.Netns
 	record *record.Record // the one about this very namespace; nil without
+	age    time.Duration  // of the oldest process that it was found by; 0 with a record
 }
 
 // find opens the namespace of a pod: that of its records, else that of its processes.
@@ -38,14 +40,14 @@ func (s search) find(one *subject) (*place, error) {
 			n.close()
 			errs = append(errs, fmt.Errorf("by record: %s is %d by now, recorded was %d", rec.Netns.Path, n.id.number, rec.Netns.Inode))
 		default:
-			return &place{n, rec.Netns, rec}, nil
+			return &place{sandbox: n, netns: rec.Netns, record: rec}, nil
 		}
 	}
-	n, netns, err := s.byProcess(one.pod.UID)
+	n, netns, age, err := s.byProcess(one.pod.UID)
 	if err != nil {
 		return nil, errors.Join(append(errs, fmt.Errorf("by cgroup: %w", err))...)
 	}
-	p := &place{sandbox: n, netns: netns}
+	p := &place{sandbox: n, netns: netns, age: age}
 	for i := range one.records {
 		if rec := &one.records[i]; inodeOf(rec.Netns) == n.id {
 			p.record = rec
@@ -56,19 +58,20 @@ func (s search) find(one *subject) (*place, error) {
 
 // byProcess opens the namespace that the first processes of a pod's containers are in. Deeper down others may be, where a
 // pod runs containers of its own. What a runtime keeps in a pod's cgroup is in the host's and does not count.
-func (s search) byProcess(uid types.UID) (*sandbox, record.Netns, error) {
+func (s search) byProcess(uid types.UID) (found *sandbox, netns record.Netns, age time.Duration, err error) {
 	if s.around.why != nil {
-		return nil, record.Netns{}, fmt.Errorf("tell the host's network namespace: %w", s.around.why)
+		return nil, record.Netns{}, 0, fmt.Errorf("tell the host's network namespace: %w", s.around.why)
 	}
 	pids, err := s.census.firsts(uid, s.around)
 	if err != nil {
-		return nil, record.Netns{}, err
+		return nil, record.Netns{}, 0, err
 	}
-	var found *sandbox
-	var netns record.Netns
 	why := errors.New("the pod has no process")
 	for _, pid := range pids {
 		n, err := s.openProcess(pid, uid)
+		if err == nil {
+			age = max(age, s.census.age(pid))
+		}
 		switch {
 		case err != nil:
 			why = err
@@ -77,16 +80,16 @@ func (s search) byProcess(uid types.UID) (*sandbox, record.Netns, error) {
 		case found.id != n.id:
 			n.close()
 			found.close()
-			return nil, record.Netns{}, fmt.Errorf("its containers are in two network namespaces, %d and %d: which is the pod's cannot be told",
+			return nil, record.Netns{}, 0, fmt.Errorf("its containers are in two network namespaces, %d and %d: which is the pod's cannot be told",
 				found.id.number, n.id.number)
 		default:
 			n.close()
 		}
 	}
 	if found == nil {
-		return nil, record.Netns{}, why
+		return nil, record.Netns{}, 0, why
 	}
-	return found, netns, nil
+	return found, netns, age, nil
 }
 
 // openProcess opens the namespace of a process, which is still the pod's when that is done: ids are used again.

@@ -18,7 +18,7 @@ const (
 	Foreign     Finding = "foreign"     // programmed by another: a tool, a revision of ours, a backend
 	Excluded    Finding = "excluded"    // it has a sidecar and its namespace is excluded: it is open
 	Skipped     Finding = "skipped"     // it has a sidecar and is left alone, as Skip says: it is open
-	Starting    Finding = "starting"    // it has no address yet
+	Starting    Finding = "starting"    // its network is not known to be set up
 	Unreachable Finding = "unreachable" // its network namespace was not found, or cannot be read
 )
 
@@ -37,7 +37,7 @@ var Meanings = map[Finding]string{
 	Skipped: "it has a sidecar, no istio-init, and is left alone for another reason, which " +
 		"`sidecar_cni_skipped_pods` names by the words of [annotations.md](annotations.md): nothing " +
 		"redirects it; there is no Event",
-	Starting:    "it has no address yet",
+	Starting:    "it has no address yet, or its network may still be set up: it is looked at again within seconds",
 	Unreachable: "its network namespace was not found, or cannot be read",
 }
 

@@ -316,3 +316,45 @@ func TestEveryThreadComesHome(t *testing.T) {
 		}
 	}
 }
+
+// Beside another mesh's plugin nothing is mended: that may be about to do it.
+func TestNothingIsMendedWhileItIsHeld(t *testing.T) {
+	t.Parallel()
+	ns, n := netns.New(t), newNode(t, repair.Repair)
+	n.run(meshed("web-0", nil), ns)
+	n.hold = true
+	n.want(n.pass(), repair.Missing, repair.Reported)
+	if rules(t, ns) != rules(t, netns.New(t)) {
+		t.Errorf("rules\n%s", rules(t, ns))
+	}
+	n.hold = false
+	n.want(n.pass(), repair.Missing, repair.Repaired)
+}
+
+// Docker starts a pod's first process and then its network: the ADD may still be under way. A record says that it is over.
+func TestAnADDMayBeUnderWay(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		docker, recorded bool
+		want             repair.Finding
+	}{
+		"network first":           {false, false, repair.Missing},
+		"process first":           {true, false, repair.Starting},
+		"process first, recorded": {true, true, repair.Missing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns, n := netns.New(t), newNode(t, repair.Repair)
+			n.docker = row.docker
+			n.run(meshed("web-0", nil), ns)
+			if row.recorded {
+				n.write(recordOf(t, "web-0", nftBackend, ns))
+			}
+			outcome := map[repair.Finding]repair.Outcome{repair.Missing: repair.Repaired}[row.want]
+			n.want(n.pass(), row.want, outcome)
+			if open := rules(t, ns) == rules(t, netns.New(t)); open != (row.want == repair.Starting) {
+				t.Errorf("rules\n%s", rules(t, ns))
+			}
+		})
+	}
+}

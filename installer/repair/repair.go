@@ -95,9 +95,15 @@ type Config struct {
 
 // Deps is what a Repairer works with.
 type Deps struct {
-	Pods     func() []*corev1.Pod      // of this node; they are only read
-	Handler  func(class string) string // of a runtime class; "" if it is not known
-	Client   *rest.RESTClient          // from agent.NewClient
+	Pods    func() []*corev1.Pod      // of this node; they are only read
+	Handler func(class string) string // of a runtime class; "" if it is not known
+	// Hold says that another mesh's plugin is in the chain: what it leaves open is reported, and no more.
+	Hold func() bool
+	// NetworkFirst says that the runtime starts the first process of a pod once its network is set up, as containerd and
+	// CRI-O do. With another one the ADD of a pod that has just started may still be under way.
+	NetworkFirst func() bool
+
+	Client   *rest.RESTClient // from agent.NewClient
 	Events   *agent.Events
 	Registry prometheus.Registerer
 	Log      *zap.Logger

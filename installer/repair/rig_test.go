@@ -49,6 +49,8 @@ type node struct {
 	names    []string
 	listed   []*corev1.Pod // instead of those that the API server has by now
 	repairer *repair.Repairer
+	hold     bool // another mesh's plugin is in the chain
+	docker   bool // the runtime starts a process before the network is there
 }
 
 func newNode(t *testing.T, mode repair.Mode) *node {
@@ -97,8 +99,10 @@ func (n *node) start() {
 	}()
 	n.t.Cleanup(func() { cancel(); <-done })
 	n.repairer = repair.New(n.config, repair.Deps{
-		Handler: func(class string) string { return map[string]string{"vm": "kata-qemu", "usual": "runc"}[class] },
-		Pods:    n.pods, Client: client, Events: events, Registry: n.registry, Log: log,
+		Handler:      func(class string) string { return map[string]string{"vm": "kata-qemu", "usual": "runc"}[class] },
+		Hold:         func() bool { return n.hold },
+		NetworkFirst: func() bool { return !n.docker },
+		Pods:         n.pods, Client: client, Events: events, Registry: n.registry, Log: log,
 	})
 }
 

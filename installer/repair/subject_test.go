@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -98,13 +99,25 @@ func TestPausesGrowAndEnd(t *testing.T) {
 	}
 }
 
+func TestAgeOfAProcess(t *testing.T) {
+	t.Parallel()
+	c := newCensus("/proc", nil)
+	first, own := c.age(1), c.age(os.Getpid())
+	if own < 0 || first <= own || own > time.Hour {
+		t.Errorf("process 1 is %v old, this one %v", first, own)
+	}
+	if got := c.age(1 << 30); got != 0 {
+		t.Errorf("no process is %v old", got)
+	}
+}
+
 // Ids of processes are used again: by the time a namespace is open, its process may be another pod's.
 func TestAProcessThatBecameAnothersIsNotThePods(t *testing.T) {
 	t.Parallel()
 	c := newCensus("/proc", nil)
 	pid := os.Getpid()
 	c.count = func() (map[types.UID][]int, error) { return map[types.UID][]int{"gone": {pid}}, nil }
-	_, _, err := search{census: c}.byProcess("gone")
+	_, _, _, err := search{census: c}.byProcess("gone")
 	if err == nil || !strings.Contains(err.Error(), "ended meanwhile") {
 		t.Errorf("error %v", err)
 	}
