@@ -100,8 +100,19 @@ func (c *call) apply(ctx context.Context, tables backend, rules redirect.Ruleset
 	}
 	c.Warnings = append(c.Warnings, warnings...)
 	if err := draft.Publish(); err != nil {
-		undo()
+		undo(c.earlierRules())
 		return badState.fail("redirect pod %s: %w", c.podName(), err)
+	}
+	return nil
+}
+
+// earlierRules are those of an earlier call for the same sandbox, whose record still holds; nil without one.
+func (c *call) earlierRules() *redirect.Ruleset {
+	for _, one := range c.records().OfContainer(c.attachment.Container) {
+		if one.Backend == c.outcome.backend {
+			rules := redirect.Compile(one.Policy)
+			return &rules
+		}
 	}
 	return nil
 }

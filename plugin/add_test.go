@@ -481,8 +481,17 @@ func TestASecondADDThatFailsLeavesTheFirst(t *testing.T) {
 				conf := map[string]any{"backend": backend}
 				n.call(request{command: "ADD", netns: ns.Path(), conf: conf}).want(t, 0)
 				maps.Copy(conf, obstacle(n))
-				n.call(request{command: "ADD", ifname: "net1", netns: ns.Path(), conf: conf}).want(t, 105)
-				n.wantRedirected(ns, backend)
+				for _, annotations := range []map[string]string{
+					nil, {"sidecar.istio.io/interceptionMode": "TPROXY", "status.sidecar.istio.io/port": "15000"},
+				} {
+					n.agent.Put(meshed(annotations))
+					n.call(request{command: "ADD", ifname: "net1", netns: ns.Path(), conf: conf}).want(t, 105)
+					n.wantRedirected(ns, backend)
+				}
+				if routes := ns.Run(t, "", "ip", "rule", "show", "fwmark", "1337"); routes != "" {
+					t.Errorf("routes of the second call: %s", routes)
+				}
+				n.agent.Put(meshed(nil))
 
 				alone := netns.New(t) // and a first one leaves nothing
 				alone.Run(t, "", "ip", "link", "set", "lo", "up")

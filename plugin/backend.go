@@ -16,17 +16,30 @@ import (
 
 // backend writes rules into the network namespace of the calling thread, and compares.
 type backend interface {
-	// Apply returns a function that takes back what it did, and what it could not do but need not fail for.
-	Apply(context.Context, redirect.Ruleset) (undo func(), warnings []string, err error)
+	// Apply returns a function that takes back what it did, given the rules that it may have replaced, and what it could
+	// not do but need not fail for.
+	Apply(context.Context, redirect.Ruleset) (undo func(earlier *redirect.Ruleset), warnings []string, err error)
 	Verify(context.Context, redirect.Ruleset) ([]redirect.Problem, error)
 }
 
 // nft is nftables, through netlink.
 type nft struct{}
 
-func (nft) Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), warnings []string, err error) {
+func (nft) Apply(
+	ctx context.Context, rs redirect.Ruleset,
+) (undo func(earlier *redirect.Ruleset), warnings []string, err error) {
 	undo, err = nftables.Apply(ctx, rs)
 	return undo, nil, err
+}
+
+// variant is one of iptables, which finds the earlier rules in the kernel.
+type variant struct{ *iptables.Tables }
+
+func (v variant) Apply(
+	ctx context.Context, rs redirect.Ruleset,
+) (undo func(earlier *redirect.Ruleset), warnings []string, err error) {
+	restore, warnings, err := v.Tables.Apply(ctx, rs)
+	return func(*redirect.Ruleset) { restore() }, warnings, err
 }
 
 func (nft) Verify(ctx context.Context, rs redirect.Ruleset) ([]redirect.Problem, error) {
@@ -38,10 +51,9 @@ func findBackend(name string) (backend, error) {
 	switch name {
 	case netconf.NFTables:
 		return nft{}, nil
-	case netconf.IptablesNFT:
-		return iptables.Find(iptables.NFT)
-	case netconf.IptablesLegacy:
-		return iptables.Find(iptables.Legacy)
+	case netconf.IptablesNFT, netconf.IptablesLegacy:
+		tables, err := iptables.Find(iptables.Variant(strings.TrimPrefix(name, "iptables-")))
+		return variant{tables}, err
 	}
 	return nil, fmt.Errorf("find backend %q: there is none of that name", name)
 }

@@ -149,15 +149,22 @@ func unexpected(others []sign) []redirect.Problem {
 // A backend writes rules into the namespace of the calling thread, and compares.
 type backend interface {
 	// Apply returns a function that takes back what it did.
-	Apply(context.Context, redirect.Ruleset) (undo func(), warnings []string, err error)
+	Apply(context.Context, redirect.Ruleset) (undo func(), err error)
 	Verify(context.Context, redirect.Ruleset) ([]redirect.Problem, error)
 }
 
 type nft struct{}
 
-func (nft) Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), warnings []string, err error) {
-	undo, err = nftables.Apply(ctx, rs)
-	return undo, nil, err
+func (nft) Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), err error) {
+	restore, err := nftables.Apply(ctx, rs)
+	return func() { restore(nil) }, err
+}
+
+type xtables struct{ *iptables.Tables }
+
+func (x xtables) Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), err error) {
+	undo, _, err = x.Tables.Apply(ctx, rs)
+	return undo, err
 }
 
 func (nft) Verify(ctx context.Context, rs redirect.Ruleset) ([]redirect.Problem, error) {
@@ -189,7 +196,7 @@ func (r *Repairer) with(at *place, t task, do func(backend) error) error {
 		if err != nil {
 			return &lackingError{err}
 		}
-		return do(tables)
+		return do(xtables{tables})
 	}
 	if r.cfg.InRoot == nil {
 		return at.enter(run)

@@ -28,7 +28,7 @@ func (r *Repairer) mend(ctx context.Context, s search, at *place, one *subject) 
 	}
 	t := task{r.backendFor(at), redirect.Compile(policy)}
 	err := r.with(at, t, func(b backend) error {
-		undo, _, err := b.Apply(ctx, t.rules)
+		undo, err := b.Apply(ctx, t.rules)
 		if err != nil {
 			return err
 		}

@@ -182,6 +182,24 @@ func (d Dir) List() ([]Record, error) {
 	return all, errors.Join(errs...)
 }
 
+// OfContainer returns the records of a sandbox that can be read, one for each of its interfaces that was programmed.
+func (d Dir) OfContainer(container string) []Record {
+	names, err := d.names()
+	if err != nil {
+		return nil
+	}
+	var its []Record
+	for _, name := range names {
+		if !strings.HasPrefix(name, container+separator) || !strings.HasSuffix(name, suffix) {
+			continue
+		}
+		if r, err := d.read(name); err == nil {
+			its = append(its, r)
+		}
+	}
+	return its
+}
+
 // Delete removes the record of an attachment and reports whether there was one. What a killed writer left goes as well.
 func (d Dir) Delete(a Attachment) (bool, error) {
 	name, err := a.file()

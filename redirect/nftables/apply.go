@@ -16,8 +16,9 @@ import (
 
 // Apply writes the ruleset: addresses and routes first, then the rules in one transaction that packets see whole or not
 // at all. Rules that are already there are replaced; a failure leaves what was there before. The function that it returns
-// takes back what this call added, for a caller that fails later; rules that were replaced stay.
-func Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), err error) {
+// takes back what this call made, for a caller that fails later; where it replaced rules, it writes the earlier ones again, and
+// without knowing them leaves the new ones, with the routes that they count on.
+func Apply(ctx context.Context, rs redirect.Ruleset) (undo func(earlier *redirect.Ruleset), err error) {
 	undoRouting, err := routing.Apply(rs)
 	if err != nil {
 		return nil, err
@@ -27,11 +28,15 @@ func Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), err error) {
 		undoRouting()
 		return nil, fmt.Errorf("program nftables: %w", explain(err))
 	}
-	return func() {
-		if created {
-			_ = removeTable() // whoever undoes has an error to tell already
+	return func(earlier *redirect.Ruleset) { // whoever undoes has an error to tell already
+		switch {
+		case created:
+			_ = removeTable()
+			undoRouting()
+		case earlier != nil:
+			undoRouting()
+			_, _ = Apply(context.WithoutCancel(ctx), *earlier)
 		}
-		undoRouting()
 	}, nil
 }
 

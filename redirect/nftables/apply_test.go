@@ -71,8 +71,8 @@ func TestUndo(t *testing.T) {
 	ns := netns.New(t)
 	ns.Run(t, "", "ip", "link", "set", "lo", "up")
 	nothing := written(t, ns)
-	var first, second func()
-	apply := func(undo *func(), rs redirect.Ruleset) (rules string) {
+	var first, second func(*redirect.Ruleset)
+	apply := func(undo *func(*redirect.Ruleset), rs redirect.Ruleset) (rules string) {
 		var err error
 		ns.Do(t, func() { *undo, err = Apply(t.Context(), rs) })
 		if err != nil {
@@ -82,11 +82,11 @@ func TestUndo(t *testing.T) {
 	}
 	rules := apply(&first, ruleset())
 	apply(&second, ruleset())
-	ns.Do(t, second)
+	ns.Do(t, func() { second(nil) })
 	if after := written(t, ns); after != rules {
 		t.Errorf("the first call's rules after the second was undone:\n%s", after)
 	}
-	ns.Do(t, first)
+	ns.Do(t, func() { first(nil) })
 	if after := written(t, ns); after != nothing {
 		t.Errorf("after both were undone:\n%s", after)
 	}
