@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/test/cgroup"
 )
 
@@ -43,10 +44,10 @@ func chartLimit(t *testing.T) int64 {
 	return limit << 20
 }
 
-// cidrs is a list of networks of so many bytes.
+// cidrs is a list of networks of so many bytes at most, and no more than a pod may have: of a list that is refused nothing is kept.
 func cidrs(size int) string {
 	var b strings.Builder
-	for i := 0; b.Len() < size-20; i++ {
+	for i := 0; i < redirect.MaxRules-100 && b.Len() < size-20; i++ {
 		fmt.Fprintf(&b, "10.%d.%d.%d/32,", i>>16&255, i>>8&255, i&255)
 	}
 	return strings.TrimSuffix(b.String(), ",")
@@ -156,7 +157,7 @@ func (r *rig) askForAll(pods, answer int) {
 	all.SetLimit(32)
 	for i := range pods {
 		all.Go(func() error {
-			resp, err := client.Get(fmt.Sprintf("http://agent/v1/pods/shop/web-%d?uid=%d", i, i))
+			resp, err := client.Get(fmt.Sprintf("http://agent/v2/pods/shop/web-%d?uid=%d", i, i))
 			if err != nil {
 				return err
 			}

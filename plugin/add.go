@@ -9,6 +9,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/plugin/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
 )
 
 // add redirects a new pod, if it is ours. What the previous plugins made of it is the answer in any case.
@@ -121,6 +122,9 @@ func (c *call) earlierRules() *redirect.Ruleset {
 func (c *call) explain(ctx context.Context, err error) error {
 	if known, ok := errors.AsType[*failure](err); ok {
 		return known
+	}
+	if errors.Is(err, iptables.ErrForeign) {
+		return foreignRules.fail("redirect pod %s: %w", c.podName(), err)
 	}
 	if ctx.Err() != nil {
 		return tooSlow.fail("redirect pod %s: %w", c.podName(), err)

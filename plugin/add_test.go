@@ -564,7 +564,7 @@ func TestIptablesOfAnotherToolAreRefused(t *testing.T) {
 	ns.Run(t, "", "iptables-nft", "-t", "nat", "-N", "ISTIO_OUTPUT")
 	ns.Run(t, "", "iptables-nft", "-t", "nat", "-A", "ISTIO_OUTPUT", "-j", "RETURN")
 	n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": netconf.IptablesNFT}}).
-		want(t, 101, "ISTIO_OUTPUT", "another tool")
+		want(t, 107, "ISTIO_OUTPUT", "another tool")
 }
 
 // TestTheHostsNamespaceIsRefused plays the host in a namespace of its own: should the check ever fail, no machine is cut off

@@ -348,7 +348,7 @@ func TestProxyIdentity(t *testing.T) {
 		{"root with root's group", container(id(0), id(0)), identity(1337, 1337)},
 		{"user of the pod", whole(id(2500), nil), identity(2500, 2500)},
 		{"container before pod", together(whole(id(2500), nil), container(id(2600), nil)), identity(2600, 2600)},
-		{"container's root before the pod's user", together(whole(id(2500), id(5000)), container(id(0), nil)), identity(1337, 5000)},
+		{"container's root before the pod's user", together(whole(id(2500), id(5000)), container(id(0), nil), func(p *Pod) { p.Spec.Containers[0].RunAsGroup = id(1) }), identity(1337, 5000)},
 		{"container's group before the pod's", together(whole(id(0), id(5000)), container(nil, id(5001))), identity(1337, 5001)},
 		{"highest uid", container(id(4294967294), nil), identity(4294967294, 4294967294)},
 		{"native sidecar", together(container(id(2500), nil), native), identity(2500, 2500)},

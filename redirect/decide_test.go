@@ -286,11 +286,11 @@ func TestRuntimeHandlers(t *testing.T) {
 			t.Errorf("handler %q: %s (%+v), want %s", row.handler, got, d, row.want)
 		}
 	}
-	for _, handlers := range []RuntimeHandlers{Defaults().RuntimeHandlers, {}} {
+	for asks, handlers := range map[bool]RuntimeHandlers{true: Defaults().RuntimeHandlers, false: {"kata*": Allow}} {
 		cfg := Defaults()
 		cfg.RuntimeHandlers = handlers
-		if d, err := Decide(meshed(runtimeClass("vm", "")), cfg); !d.AskHandler || err != nil {
-			t.Errorf("of the class alone it makes %+v, error %v", d, err)
+		if d, err := Decide(meshed(runtimeClass("vm", "")), cfg); d.AskHandler != asks || err != nil {
+			t.Errorf("%v: of the class alone it makes %+v, error %v", handlers, d, err)
 		}
 	}
 }
@@ -324,6 +324,9 @@ func TestContainersThatRunAsTheProxy(t *testing.T) {
 		"root, like the proxy":                                 {together(app(0), proxyUser(0)), fine, ""},
 		"the usual uid beside a proxy that is root by the pod": {together(podUser(0), app(1337)), told, ""},
 		"an init container":                                    {first(Container{Name: "web", Init: true, RunAsUser: id(1337)}), fine, ""},
+		"its group":                                            {func(p *Pod) { p.Spec.Containers[0].RunAsGroup = id(1337) }, `container "web" runs under the proxy's gid 1337`, ""},
+		"the group of a proxy that is root":                    {together(proxyUser(0), func(p *Pod) { p.Spec.RunAsGroup = id(3000) }), `container "web" runs under the proxy's gid 3000`, ""},
+		"another group":                                        {func(p *Pod) { p.Spec.Containers[0].RunAsGroup = id(1000) }, fine, ""},
 		"a native sidecar":                                     {first(Container{Name: "web", Init: true, Stays: true, RunAsUser: id(1337)}), told, ""},
 	} {
 		d, err := Decide(meshed(row.change), Defaults())

@@ -101,6 +101,7 @@ func (p Pod) crossCheck(cfg Config, d *Decision) Mistakes {
 			"the runtime did not pass the pod's nameservers (capability dns): all of port 53 is captured")
 	}
 	shared := p.Spec.sharedUID(d)
+	p.Spec.noteSharedGIDs(d)
 	return slices.Concat(shared, uids.mistakes, bypass.mistakes)
 }
 

@@ -35,6 +35,16 @@ func (h RuntimeHandlers) Action(handler string) HandlerAction {
 	return action
 }
 
+// allowAll reports whether no handler could make a difference.
+func (h RuntimeHandlers) allowAll() bool {
+	for _, a := range h {
+		if a != Allow {
+			return false
+		}
+	}
+	return true
+}
+
 func fits(pattern, handler string) bool {
 	if stem, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(handler, stem)
@@ -52,7 +62,7 @@ func (e *UnsupportedRuntime) Error() string {
 
 // decideRuntime returns what the runtime alone decides: the zero decision says that it is one like any other.
 func (s *Spec) decideRuntime(cfg Config) (Decision, error) {
-	if s.RuntimeClass == "" {
+	if s.RuntimeClass == "" || cfg.RuntimeHandlers.allowAll() {
 		return Decision{}, nil
 	}
 	if s.RuntimeHandler == "" {

@@ -95,6 +95,28 @@ func (s *Spec) refuseSharing(r *reader, name string, uid uint32, others []Contai
 	}
 }
 
+// noteSharedGIDs tells of containers whose group is the proxy's: by that, too, traffic counts as the proxy's.
+func (s *Spec) noteSharedGIDs(d *Decision) {
+	for _, c := range s.Containers {
+		gid, ok := s.group(c)
+		if c.Name == proxyContainer || c.Init && !c.Stays || !ok || !slices.Contains(d.Policy.Proxy.GIDs, gid) {
+			continue
+		}
+		d.notice(fmt.Sprintf(
+			"container %q runs under the proxy's gid %d: its outbound traffic counts as the proxy's and is not redirected",
+			c.Name, gid))
+	}
+}
+
+// maxNotices bounds what is told of one pod: a pod may have any number of containers.
+const maxNotices = 8
+
+func (d *Decision) notice(text string) {
+	if len(d.Notices) < maxNotices {
+		d.Notices = append(d.Notices, text)
+	}
+}
+
 // sharedUID looks for containers whose traffic counts as the proxy's, since they run under a uid of its own. Where the
 // uid is the pod's and not the proxy's, that is what the pod asks for and cannot mean: nothing would be captured.
 func (s *Spec) sharedUID(d *Decision) Mistakes {
@@ -112,7 +134,7 @@ func (s *Spec) sharedUID(d *Decision) Mistakes {
 				proxyContainer, c.Name))
 			continue
 		}
-		d.Notices = append(d.Notices, fmt.Sprintf(
+		d.notice(fmt.Sprintf(
 			"container %q runs under the proxy's uid %d: its outbound traffic counts as the proxy's and is not redirected",
 			c.Name, uid))
 	}

@@ -83,7 +83,7 @@ func TestTheServerTellsTheHandler(t *testing.T) {
 	}
 	socket := startServer(t, r)
 	for name, want := range map[string]string{"usual": "", "kata": "kata-qemu", "unknown": ""} {
-		status, body := send(t, socket, http.MethodGet, "/v1/pods/shop/"+name, "")
+		status, body := send(t, socket, http.MethodGet, "/v2/pods/shop/"+name, "")
 		var got struct {
 			Spec           corev1.PodSpec
 			RuntimeHandler string

@@ -23,7 +23,7 @@ const (
 	// patience is for a client that was stopped in the middle of its request. The plugin's are whole after 20 ms.
 	patience = 5 * time.Second
 	// linger is for who has found our socket by its path and is yet to be accepted: a listener that is closed resets them.
-	linger = 100 * time.Millisecond
+	linger = 500 * time.Millisecond
 	// farewell is what questions have left when the agent ends: a live GET, and the answer.
 	farewell = time.Second
 	// maxHead has room for the longest names and a uid.
@@ -124,7 +124,7 @@ func end(server *http.Server, open *atomic.Int64) {
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /v1/pods/{namespace}/{name}", s.counted("pods", s.pod))
+	mux.Handle("GET /v2/pods/{namespace}/{name}", s.counted("pods", s.pod))
 	mux.Handle("POST /v1/outcomes", s.counted("outcomes", s.outcome))
 	mux.Handle("GET /v1/healthz", s.counted("healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusOK)

@@ -208,7 +208,7 @@ func TestAnswersAreThoseOfThePage(t *testing.T) {
 	pod.Spec.NodeName = node
 	other := pod.DeepCopy()
 	other.UID = "a1da4c7e-52d4-4b7e-8a53-6a3c9f6f7f0a"
-	const uri = "/v1/pods/shop/web-0?uid=5d1c5f0e-7b0c-4d63-9a54-0c1d5a0f3b11"
+	const uri = "/v2/pods/shop/web-0?uid=5d1c5f0e-7b0c-4d63-9a54-0c1d5a0f3b11"
 	for i, prepare := range []func(*rig){
 		func(r *rig) { r.api.Put(&pod) },
 		func(*rig) {},
@@ -256,17 +256,17 @@ func TestRequests(t *testing.T) {
 		code              int
 		reason            string
 	}{
-		"a pod":                          {"GET", "/v1/pods/shop/web-0?uid=5d1c", "", 200, ""},
-		"a pod without a uid":            {"GET", "/v1/pods/shop/web-0", "", 200, ""},
-		"a pod and more than is known":   {"GET", "/v1/pods/shop/web-0?uid=5d1c&more=1", "", 200, ""},
+		"a pod":                          {"GET", "/v2/pods/shop/web-0?uid=5d1c", "", 200, ""},
+		"a pod without a uid":            {"GET", "/v2/pods/shop/web-0", "", 200, ""},
+		"a pod and more than is known":   {"GET", "/v2/pods/shop/web-0?uid=5d1c&more=1", "", 200, ""},
 		"health":                         {"GET", "/v1/healthz", "", 200, ""},
-		"another pod":                    {"GET", "/v1/pods/shop/web-1?uid=5d1c", "", 404, "absent"},
-		"another uid":                    {"GET", "/v1/pods/shop/web-0?uid=a1da", "", 404, "uid"},
-		"a name with a slash":            {"GET", "/v1/pods/shop/web%2f0", "", 400, "malformed"},
-		"a name that leads elsewhere":    {"GET", "/v1/pods/%2e%2e/nodes", "", 400, "malformed"},
-		"a pod in an unknown version":    {"GET", "/v2/pods/shop/web-0", "", 404, "path"},
-		"a pod without a namespace":      {"GET", "/v1/pods/web-0", "", 404, "path"},
-		"a pod to be deleted":            {"DELETE", "/v1/pods/shop/web-0", "", 404, "path"},
+		"another pod":                    {"GET", "/v2/pods/shop/web-1?uid=5d1c", "", 404, "absent"},
+		"another uid":                    {"GET", "/v2/pods/shop/web-0?uid=a1da", "", 404, "uid"},
+		"a name with a slash":            {"GET", "/v2/pods/shop/web%2f0", "", 400, "malformed"},
+		"a name that leads elsewhere":    {"GET", "/v2/pods/%2e%2e/nodes", "", 400, "malformed"},
+		"a pod in an unknown version":    {"GET", "/v3/pods/shop/web-0", "", 404, "path"},
+		"a pod without a namespace":      {"GET", "/v2/pods/web-0", "", 404, "path"},
+		"a pod to be deleted":            {"DELETE", "/v2/pods/shop/web-0", "", 404, "path"},
 		"an outcome":                     {"POST", "/v1/outcomes", `{"command":"ADD","outcome":"redirected"}`, 204, ""},
 		"an outcome with unknown fields": {"POST", "/v1/outcomes", `{"command":"ADD","outcome":"redirected","new":{"a":1}}`, 204, ""},
 		"an outcome of the largest size": {"POST", "/v1/outcomes", large(64 << 10), 204, ""},
@@ -374,7 +374,7 @@ func TestConventionsOfPrometheus(t *testing.T) {
 	r.api.Put(meshed("web-0", "5d1c"))
 	r.synced(t)
 	socket := startServer(t, r)
-	status(t, socket, http.MethodGet, "/v1/pods/shop/web-0", "")
+	status(t, socket, http.MethodGet, "/v2/pods/shop/web-0", "")
 	status(t, socket, http.MethodPost, "/v1/outcomes", `{"command":"ADD","outcome":"redirected","phases":{"find":0.0003,"apply":0.02}}`)
 	problems, err := testutil.GatherAndLint(r.reg)
 	if err != nil || len(problems) > 0 {
@@ -416,9 +416,9 @@ sidecar_cni_socket_requests_total{code="204",path="outcomes"} 1
 }
 
 func FuzzRequest(f *testing.F) {
-	f.Add([]byte("GET /v1/pods/shop/web-0?uid=5d1c HTTP/1.1\r\nHost: agent\r\n\r\n"))
+	f.Add([]byte("GET /v2/pods/shop/web-0?uid=5d1c HTTP/1.1\r\nHost: agent\r\n\r\n"))
 	f.Add([]byte("POST /v1/outcomes HTTP/1.1\r\nHost: agent\r\nContent-Length: 2\r\n\r\n{}"))
-	f.Add([]byte("GET /v1/pods/%2e%2e/%00 HTTP/1.0\r\n\r\n"))
+	f.Add([]byte("GET /v2/pods/%2e%2e/%00 HTTP/1.0\r\n\r\n"))
 	reg := prometheus.NewRegistry()
 	api := apiserver.Start(f)
 	client, err := NewClient(api.Config())

@@ -287,7 +287,7 @@ func TestWhoHasAskedIsStillAnswered(t *testing.T) {
 	}
 	defer silent.Close()
 	answered := make(chan int)
-	go func() { answered <- status(t, socket.path, http.MethodGet, "/v1/pods/shop/web-0?uid=5d1c", "") }()
+	go func() { answered <- status(t, socket.path, http.MethodGet, "/v2/pods/shop/web-0?uid=5d1c", "") }()
 	<-asked
 	cancel()
 	if got := <-answered; got != http.StatusOK {

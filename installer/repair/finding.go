@@ -64,7 +64,8 @@ type Result struct {
 	Finding         Finding
 	Why             string             // a sentence; of Redirected it may be empty
 	Skip            redirect.Skip      // of Skipped
-	Problems        []redirect.Problem // of Altered
+	Problems        []redirect.Problem // of Altered, the first ones
+	Differ          int                // how many there are of them
 	Unhit           bool               // of Redirected: for 10 minutes or longer no packet has met a rule
 	Netns           record.Netns       // zero if none was found
 	Outcome         Outcome            // of Missing

@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect/wire"
 )
 
 // A protocol is a family of legacy iptables: where the kernel lists its tables, how they are
@@ -41,6 +43,9 @@ const (
 	targetName = 2  // in struct xt_entry_target, behind its length
 	chainName  = 32 // of an ERROR target, with which a chain begins
 )
+
+// maxTable bounds a table, of which the dearest pod's takes 5 MB.
+const maxTable = 16 << 20
 
 var errBroken = errors.New("the kernel's table is not as linux/netfilter_ipv4/ip_tables.h says")
 
@@ -101,6 +106,9 @@ func (p protocol) read(table string) (*legacyTable, error) {
 			return nil, err
 		}
 		size := binary.NativeEndian.Uint32(info[infoLen-4:])
+		if size > maxTable {
+			return nil, wire.ErrTooMuch
+		}
 		all := make([]byte, headLen+int(size))
 		copy(all, table)
 		binary.NativeEndian.PutUint32(all[nameLen:], size)

@@ -22,7 +22,12 @@ type nftReader struct {
 	chains   []*chain
 	byKey    map[string]*chain
 	elements map[string][]element // of the maps that rules have asked for
+	work     int                  // how many elements rules have been tried with
 }
+
+// maxWork bounds how often elements of maps are tried with rules: a map of many times rules of many can keep a reader busy for
+// minutes, and whoever may write rules into the namespace decides.
+const maxWork = 1 << 17
 
 // readNFT reads the chains of the namespace of the calling thread, those of all tables.
 func readNFT(p proxy) ([]*chain, error) {
@@ -159,6 +164,9 @@ type element struct {
 func (r *nftReader) elementsOf(family byte, table, set string) ([]element, error) {
 	key := chainKey(family, table, set)
 	if known, ok := r.elements[key]; ok {
+		if r.work += len(known); r.work > maxWork {
+			return nil, fmt.Errorf("maps of table %s %s: %w", families[family], table, wire.ErrTooMuch)
+		}
 		return known, nil
 	}
 	objects, err := r.dump(unix.NFT_MSG_GETSETELEM, family, []netlink.Attribute{
@@ -184,6 +192,9 @@ func (r *nftReader) elementsOf(family byte, table, set string) ([]element, error
 				return nil, err
 			}
 			elements = append(elements, e)
+		}
+		if len(elements) > maxWork {
+			return nil, fmt.Errorf("map %s of table %s %s: %w", set, families[family], table, wire.ErrTooMuch)
 		}
 	}
 	r.elements[key] = elements

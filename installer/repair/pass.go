@@ -63,7 +63,7 @@ func (r *Repairer) Pass(ctx context.Context) (Summary, error) {
 }
 
 func (r *Repairer) pass(ctx context.Context) (Summary, error) {
-	records, err := r.cfg.Records.List()
+	records, err := r.cfg.Records.Heads()
 	errs := []error{err} // about some records: the others count
 	around, err := r.lookAround()
 	errs = append(errs, err)
@@ -81,26 +81,30 @@ func (r *Repairer) pass(ctx context.Context) (Summary, error) {
 	return summary, errors.Join(errs...)
 }
 
-// examineAll looks into the namespaces, some at a time, and returns what it found by namespace and name.
+// examineAll looks into the namespaces, some at a time, and returns what it found by namespace and name. What a pod asks for may
+// be large, so that is read when its turn comes, and forgotten with it.
 func (r *Repairer) examineAll(ctx context.Context, s search, pods []*corev1.Pod) []Result {
-	var subjects []*subject
+	type candidate struct {
+		pod    *corev1.Pod
+		weight int64
+	}
+	var candidates []candidate
 	for _, pod := range pods {
 		if one := r.subject(pod, s.records); one != nil {
-			subjects = append(subjects, one)
+			candidates = append(candidates, candidate{pod, one.weight()})
 		}
 	}
-	slices.SortFunc(subjects, func(a, b *subject) int {
+	slices.SortFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.pod.Namespace, b.pod.Namespace), cmp.Compare(a.pod.Name, b.pod.Name))
 	})
-	results := make([]Result, len(subjects))
+	results := make([]Result, len(candidates))
 	room := semaphore.NewWeighted(redirect.MaxRules)
 	var group sync.WaitGroup
-	for i, one := range subjects {
-		weight := one.weight()
-		_ = room.Acquire(context.WithoutCancel(ctx), weight) // without a deadline it does not fail
+	for i, c := range candidates {
+		_ = room.Acquire(context.WithoutCancel(ctx), c.weight) // without a deadline it does not fail
 		group.Go(func() {
-			defer room.Release(weight)
-			results[i] = r.examine(ctx, s, one)
+			defer room.Release(c.weight)
+			results[i] = r.examine(ctx, s, r.subject(c.pod, s.records))
 		})
 	}
 	group.Wait()
@@ -116,11 +120,14 @@ func (s *subject) weight() int64 {
 	return int64(min(max(size, redirect.MaxRules/parallel), redirect.MaxRules))
 }
 
-// recordsOf are those of a pod.
-func recordsOf(records []record.Record, uid types.UID) []record.Record {
+// recordsOf are those of a pod, whole, of which the heads are known. One that cannot be read any more is gone.
+func (r *Repairer) recordsOf(heads []record.Record, uid types.UID) []record.Record {
 	var its []record.Record
-	for _, one := range records {
-		if one.Pod.UID == string(uid) {
+	for _, head := range heads {
+		if head.Pod.UID != string(uid) {
+			continue
+		}
+		if one, err := r.cfg.Records.Read(head.Attachment); err == nil {
 			its = append(its, one)
 		}
 	}

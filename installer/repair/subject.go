@@ -2,6 +2,7 @@ package repair
 
 import (
 	"errors"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -32,7 +33,7 @@ func (r *Repairer) subject(pod *corev1.Pod, records []record.Record) *subject {
 	if ended || pod.Spec.HostNetwork {
 		return nil
 	}
-	s := &subject{pod: pod, records: recordsOf(records, pod.UID)}
+	s := &subject{pod: pod, records: r.recordsOf(records, pod.UID)}
 	facts, cfg := agent.Describe(pod).Facts(), r.cfg.Redirect
 	if class := facts.Spec.RuntimeClass; class != "" {
 		facts.Spec.RuntimeHandler = r.deps.Handler(class)
@@ -66,9 +67,12 @@ func (s *subject) result(f Finding, why string) Result {
 	return Result{Namespace: s.pod.Namespace, Name: s.pod.Name, UID: s.pod.UID, Finding: f, Why: why}
 }
 
+// maxProblems is how many differences are kept of a pod; nobody reads ten thousand.
+const maxProblems = 20
+
 func (s *subject) altered(why string, problems []redirect.Problem) Result {
 	result := s.result(Altered, why)
-	result.Problems = problems
+	result.Problems, result.Differ = slices.Clone(problems[:min(len(problems), maxProblems)]), len(problems)
 	return result
 }
 

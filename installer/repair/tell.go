@@ -27,7 +27,7 @@ func (r *Repairer) tell(pod *corev1.Pod, x *Result) {
 		r.deps.Events.Warn(about, reason, message)
 	case x.Finding == Altered:
 		r.deps.Events.Warn(about, rulesAltered, fmt.Sprintf("%s: %d differ, the first: %s; remedy: find out who changes them, and delete the pod to have it created anew",
-			x.Why, len(x.Problems), x.Problems[0]))
+			x.Why, x.Differ, x.Problems[0]))
 	case x.Finding == Excluded && !known:
 		r.deps.Events.Warn(about, leftAlone, x.Why+"; remedy: move the pod, or take the namespace off the list of excluded ones")
 	case x.Finding == Foreign && !known:

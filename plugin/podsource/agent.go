@@ -14,7 +14,7 @@ import (
 const (
 	userAgent = "sidecar-cni"
 	// agentURL is where the protocol's paths begin. Its host means nothing: the socket does.
-	agentURL = "http://agent/v1/"
+	agentURL = "http://agent/"
 	// maxAnswer is far above the largest pod that the API server would store.
 	maxAnswer = 4 << 20
 )
@@ -43,7 +43,7 @@ func (s Sources) askAgent(ctx context.Context, ref Ref) answer {
 // readAgent writes one request and reads one answer. A connection is all that it takes: net/http's Transport would
 // add two goroutines and a pool for each.
 func (s Sources) readAgent(ctx context.Context, ref Ref) answer {
-	path := "pods/" + url.PathEscape(ref.Namespace) + "/" + url.PathEscape(ref.Name) + "?uid=" + url.QueryEscape(ref.UID)
+	path := "v2/pods/" + url.PathEscape(ref.Namespace) + "/" + url.PathEscape(ref.Name) + "?uid=" + url.QueryEscape(ref.UID)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, agentURL+path, http.NoBody)
 	if err != nil {
 		return silence(ctx, err)

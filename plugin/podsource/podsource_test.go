@@ -304,7 +304,7 @@ func TestWhatTheSourcesAreAsked(t *testing.T) {
 		checkFound(t, found, err, FromAPI)
 	})
 	want := []request{
-		{"GET", "/v1/pods/shop/web%200%3Fx?uid=a%26b%3Dc", "", "sidecar-cni", true},
+		{"GET", "/v2/pods/shop/web%200%3Fx?uid=a%26b%3Dc", "", "sidecar-cni", true},
 		{
 			"GET", "/api/v1/namespaces/shop/pods/web%200%3Fx",
 			"application/json", "sidecar-cni", true,

@@ -51,7 +51,7 @@ func (s Sources) Report(o Outcome) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), reportBound)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, agentURL+"outcomes", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, agentURL+"v1/outcomes", bytes.NewReader(body))
 	if err != nil {
 		return
 	}

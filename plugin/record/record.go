@@ -161,6 +161,15 @@ func (d Dir) read(name string) (Record, error) {
 
 // List returns the records in the order of their containers' ids. One that cannot be read is an error, beside the others.
 func (d Dir) List() ([]Record, error) {
+	return d.list(func(*Record) {})
+}
+
+// Heads lists the records without their policies, of which each may be as large as what a pod may ask for.
+func (d Dir) Heads() ([]Record, error) {
+	return d.list(func(r *Record) { r.Policy = redirect.Policy{} })
+}
+
+func (d Dir) list(keep func(*Record)) ([]Record, error) {
 	names, err := d.names()
 	if err != nil {
 		return nil, err
@@ -174,6 +183,7 @@ func (d Dir) List() ([]Record, error) {
 		r, err := d.read(name)
 		switch {
 		case err == nil:
+			keep(&r)
 			all = append(all, r)
 		case !errors.Is(err, fs.ErrNotExist): // deleted meanwhile
 			errs = append(errs, err)

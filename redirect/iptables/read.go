@@ -2,8 +2,10 @@ package iptables
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -34,10 +36,24 @@ func parse(out string) listing {
 			chains[name] = nil
 		} else if rule, ok := strings.CutPrefix(line, "-A "); ok {
 			name, spec, _ := strings.Cut(rule, " ")
-			chains[name] = append(chains[name], spec)
+			chains[name] = append(chains[name], withoutDots(spec))
 		}
 	}
 	return have
+}
+
+// withoutDots writes addresses such as ::1.2.3.4/128, as the programs print the first ones of IPv6, as everybody else does.
+func withoutDots(spec string) string {
+	if !strings.Contains(spec, " ::") {
+		return spec
+	}
+	words := strings.Split(spec, " ")
+	for i, word := range words {
+		if p, err := netip.ParsePrefix(word); err == nil && strings.HasPrefix(word, "::") {
+			words[i] = p.String()
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 func isOurs(spec string) bool { return strings.Contains(spec, `--comment "`+tag) }
@@ -45,6 +61,9 @@ func isOurs(spec string) bool { return strings.Contains(spec, `--comment "`+tag)
 func isHook(chain string) bool {
 	return chain == redirect.Prerouting.String() || chain == redirect.Output.String()
 }
+
+// ErrForeign is the error of a namespace whose chains of our names have rules of another tool.
+var ErrForeign = errors.New("programmed by another tool")
 
 // ours returns what would delete our rules and chains. A chain with our name and another's rules stops everything.
 func (have listing) ours() (deletions, error) {
@@ -65,8 +84,7 @@ func (have listing) ours() (deletions, error) {
 				continue
 			}
 			if i := slices.IndexFunc(rules, func(spec string) bool { return !isOurs(spec) }); i >= 0 {
-				return nil, fmt.Errorf("chain %s of table %s was programmed by another tool (-A %s %s): remove its rules first",
-					name, table, name, rules[i])
+				return nil, fmt.Errorf("%w: chain %s of table %s has -A %s %s", ErrForeign, name, table, name, rules[i])
 			}
 			emptied, deleted = append(emptied, "-F "+name), append(deleted, "-X "+name)
 		}

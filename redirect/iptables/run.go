@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/traces"
@@ -148,6 +150,10 @@ func run(ctx context.Context, input, program string, args ...string) (string, er
 	cmd.Stdin = strings.NewReader(input)
 	var out, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaints
+	// The program may be a script that starts another: all of them end with ctx, and none is waited for longer.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
 	err := cmd.Run()
 	switch {
 	case err == nil:

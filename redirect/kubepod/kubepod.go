@@ -110,14 +110,21 @@ func (c Container) facts() redirect.Container {
 		RunAsUser:  c.SecurityContext.RunAsUser,
 		RunAsGroup: c.SecurityContext.RunAsGroup,
 	}
-	for _, e := range c.Env { // of several with one name the last counts
-		facts.EnvFrom = slices.DeleteFunc(facts.EnvFrom, func(name string) bool { return name == e.Name })
-		delete(facts.Env, e.Name)
-		if e.ValueFrom != nil {
-			facts.EnvFrom = append(facts.EnvFrom, e.Name)
-			continue
-		}
-		facts.Env[e.Name] = e.Value
+	if c.Name != redirect.ProxyContainer { // whose variables decide
+		return facts
 	}
+	elsewhere := map[string]bool{}
+	for _, e := range c.Env { // of several with one name the last counts
+		delete(facts.Env, e.Name)
+		if elsewhere[e.Name] = e.ValueFrom != nil; e.ValueFrom == nil {
+			facts.Env[e.Name] = e.Value
+		}
+	}
+	for name, is := range elsewhere {
+		if is {
+			facts.EnvFrom = append(facts.EnvFrom, name)
+		}
+	}
+	slices.Sort(facts.EnvFrom)
 	return facts
 }

@@ -74,14 +74,14 @@ func TestInjectedPod(t *testing.T) {
 					Name: "istio-validation", Init: true, RunAsUser: id(1337), RunAsGroup: id(1337), Env: map[string]string{},
 					Args: pod.Spec.InitContainers[0].Args,
 				},
-				{Name: "reviews", Env: map[string]string{"LOG_DIR": "/tmp/logs"}},
+				{Name: "reviews", Env: map[string]string{}}, // whose variables decide nothing
 				{
 					Name: "istio-proxy", RunAsUser: id(1337), RunAsGroup: id(1337),
 					Args: []string{"proxy", "sidecar", "--domain", "$(POD_NAMESPACE).svc.cluster.local", "--proxyLogLevel=warning", "--log_output_level=default:info"},
 					Env: map[string]string{
 						"PILOT_CERT_PROVIDER": "istiod", "ISTIO_META_DNS_CAPTURE": "true", "ISTIO_META_INTERCEPTION_MODE": "REDIRECT",
 					},
-					EnvFrom: []string{"POD_NAME", "INVALID_DROP"},
+					EnvFrom: []string{"INVALID_DROP", "POD_NAME"},
 				},
 			},
 		},
@@ -168,13 +168,13 @@ func TestContainers(t *testing.T) {
 		}, redirect.Spec{Containers: []redirect.Container{{Name: "a", Init: true, Env: none}, {Name: "b", Init: true, Env: none}, {Name: "c", Env: none}, {Name: "d", Env: none}}}},
 		{"restart policies", corev1.PodSpec{InitContainers: []corev1.Container{{Name: "a", RestartPolicy: &always}, {Name: "b", RestartPolicy: &never}}},
 			redirect.Spec{Containers: []redirect.Container{{Name: "a", Init: true, Stays: true, Env: none}, {Name: "b", Init: true, Env: none}}}},
-		{"variables from elsewhere", corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Env: []corev1.EnvVar{
+		{"variables from elsewhere", corev1.PodSpec{Containers: []corev1.Container{{Name: "istio-proxy", Env: []corev1.EnvVar{
 			{Name: "HERE", Value: "1"}, {Name: "THERE", ValueFrom: elsewhere}, {Name: "EMPTY"},
-		}}}}, redirect.Spec{Containers: []redirect.Container{{Name: "a", Env: map[string]string{"HERE": "1", "EMPTY": ""}, EnvFrom: []string{"THERE"}}}}},
-		{"variables that are set twice", corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Env: []corev1.EnvVar{
+		}}}}, redirect.Spec{Containers: []redirect.Container{{Name: "istio-proxy", Env: map[string]string{"HERE": "1", "EMPTY": ""}, EnvFrom: []string{"THERE"}}}}},
+		{"variables that are set twice", corev1.PodSpec{Containers: []corev1.Container{{Name: "istio-proxy", Env: []corev1.EnvVar{
 			{Name: "A", Value: "1"}, {Name: "A", Value: "2"}, {Name: "B", Value: "1"}, {Name: "B", ValueFrom: elsewhere},
 			{Name: "C", ValueFrom: elsewhere}, {Name: "C", Value: "2"}, {Name: "D", ValueFrom: elsewhere}, {Name: "D", ValueFrom: elsewhere},
-		}}}}, redirect.Spec{Containers: []redirect.Container{{Name: "a", Env: map[string]string{"A": "2", "C": "2"}, EnvFrom: []string{"B", "D"}}}}},
+		}}}}, redirect.Spec{Containers: []redirect.Container{{Name: "istio-proxy", Env: map[string]string{"A": "2", "C": "2"}, EnvFrom: []string{"B", "D"}}}}},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {

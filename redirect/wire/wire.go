@@ -164,6 +164,16 @@ type Object struct {
 	Attrs  []netlink.Attribute
 }
 
+// What a list may come to. Whoever may write rules into a namespace decides how long its lists are; those of the dearest pod
+// have 10,240 rules, of up to 1 KB each where iptables wrote them.
+const (
+	maxObjects = 16 << 10
+	maxBytes   = 16 << 20
+)
+
+// ErrTooMuch is the error of a list that is longer than any that we write.
+var ErrTooMuch = errors.New("there is more of it than anybody needs: it is not read")
+
 // Dump asks for the list of all objects of a kind. One that changed meanwhile is read again.
 func (s *Socket) Dump(m Message) ([]Object, error) {
 	const tries = 5
@@ -184,10 +194,14 @@ func (s *Socket) dumpOnce(m Message) (objects []Object, interrupted bool, err er
 	if err := s.send([]Message{m}); err != nil {
 		return nil, false, err
 	}
+	bytesRead, tooMuch := 0, false
 	for done := false; !done; {
 		n, _, err := unix.Recvfrom(s.fd, s.buf, 0)
 		if err != nil {
 			return nil, false, fmt.Errorf("receive from netlink: %w", err)
+		}
+		if bytesRead += n; bytesRead > maxBytes || len(objects) > maxObjects {
+			objects, tooMuch = nil, true // the rest is received all the same, so that the socket can be used again
 		}
 		err = each(s.buf[:n], func(h unix.NlMsghdr, data []byte) error {
 			interrupted = interrupted || h.Flags&unix.NLM_F_DUMP_INTR != 0
@@ -197,6 +211,8 @@ func (s *Socket) dumpOnce(m Message) (objects []Object, interrupted bool, err er
 				return answer(h, data)
 			case len(data) < len(m.Header):
 				return unix.EBADMSG
+			case tooMuch:
+				return nil
 			}
 			data = bytes.Clone(data)
 			attrs, err := netlink.UnmarshalAttributes(data[len(m.Header):])
@@ -206,6 +222,9 @@ func (s *Socket) dumpOnce(m Message) (objects []Object, interrupted bool, err er
 		if err != nil {
 			return nil, false, err
 		}
+	}
+	if tooMuch {
+		return nil, false, ErrTooMuch
 	}
 	return objects, interrupted, nil
 }

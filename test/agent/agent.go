@@ -73,7 +73,7 @@ func Serve(t testing.TB, l net.Listener) *Server {
 	t.Helper()
 	s := &Server{pods: map[string]*corev1.Pod{}, handlers: map[string]string{}, outcomes: make(chan Outcome, 1024)}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/pods/{namespace}/{name}", s.pod)
+	mux.HandleFunc("GET /v2/pods/{namespace}/{name}", s.pod)
 	mux.HandleFunc("POST /v1/outcomes", s.outcome)
 	mux.HandleFunc("GET /v1/healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	server := &http.Server{Handler: s.broken(mux), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)}
