@@ -29,7 +29,9 @@ func TestAPodThatIsOursIsRedirected(t *testing.T) {
 	t.Parallel()
 	ns, n := netns.New(t), newNode(t)
 	n.agent.Put(meshed(map[string]string{"traffic.sidecar.istio.io/excludeOutboundPorts": "22"}))
-	r := n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"prevResult": json.RawMessage(previous)}})
+	r, told := n.callReported(request{
+		command: "ADD", netns: ns.Path(), conf: map[string]any{"prevResult": json.RawMessage(previous)},
+	})
 	r.want(t, 0)
 	if r.answer != previous {
 		t.Errorf("answer %s", r.answer)
@@ -52,7 +54,6 @@ func TestAPodThatIsOursIsRedirected(t *testing.T) {
 	if diff := cmp.Diff(want, line); diff != "" || len(r.lines) != 1 {
 		t.Errorf("%d lines, the last (-want +got):\n%s", len(r.lines), diff)
 	}
-	told := <-n.agent.Outcomes()
 	for _, phase := range []string{"parse", "find", "apply", "record"} {
 		if _, ok := told.Phases[phase]; !ok {
 			t.Errorf("the agent was not told of phase %s: %v", phase, told.Phases)
@@ -116,7 +117,7 @@ func TestAPodThatIsNotOursPasses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newNode(t)
-			n.agent.Break(agent.Say(http.StatusTeapot, "no"))
+			n.agent.Break(onlyReports)
 			conf := map[string]any{
 				"backend": "ebpf", "stateDir": "/proc/nowhere", "kubeconfig": 7, "logFile": "/proc/nowhere/log", "redirect": "no",
 				"deadline": nil, "prevResult": json.RawMessage(previous),
@@ -130,11 +131,22 @@ func TestAPodThatIsNotOursPasses(t *testing.T) {
 			}
 			n.call(request{command: "CHECK", netns: "/nowhere", args: row.args, conf: conf}).want(t, 0)
 			n.call(request{command: "DEL", netns: "/nowhere", args: row.args, conf: conf}).want(t, 0)
-			if len(n.agent.Outcomes()) > 0 {
-				t.Errorf("the agent was told %v", <-n.agent.Outcomes())
+			if _, told := n.callReported(request{command: "ADD", netns: "/nowhere"}); told.Outcome != "failed" {
+				t.Errorf("the agent was told of a pod that is not ours: %+v", told)
 			}
 		})
 	}
+}
+
+// onlyReports takes reports and answers no question.
+func onlyReports(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.WriteHeader(http.StatusTeapot)
+	})
 }
 
 // Some pods can be told only by asking.
@@ -156,12 +168,12 @@ func TestAPodThatTurnsOutNotToBeOursPasses(t *testing.T) {
 			t.Parallel()
 			ns, n := netns.New(t), newNode(t)
 			n.agent.Put(pod)
-			r := n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": "ebpf"}})
+			r, told := n.callReported(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": "ebpf"}})
 			r.want(t, 0)
 			if r.last(t)["reason"] != string(reason) {
 				t.Errorf("line %v", r.last(t))
 			}
-			if told := <-n.agent.Outcomes(); told.Outcome != "skipped" || told.Reason != string(reason) {
+			if told.Outcome != "skipped" || told.Reason != string(reason) {
 				t.Errorf("the agent was told %+v", told)
 			}
 			wantUntouched(t, ns)
@@ -204,8 +216,9 @@ func TestAMirrorPodIsKnownByItsOwnUID(t *testing.T) {
 	pod := meshed(map[string]string{"kubernetes.io/config.mirror": uid})
 	pod.UID = "another"
 	n.agent.Put(pod)
-	n.call(request{command: "ADD", netns: ns.Path()}).want(t, 0)
-	if reported := <-n.agent.Outcomes(); reported.UID != "another" || reported.Reason != string(redirect.StaticPod) {
+	r, reported := n.callReported(request{command: "ADD", netns: ns.Path()})
+	r.want(t, 0)
+	if reported.UID != "another" || reported.Reason != string(redirect.StaticPod) {
 		t.Errorf("reported %+v", reported)
 	}
 }
@@ -314,8 +327,7 @@ func TestPodsWithAKernelOfTheirOwn(t *testing.T) {
 			api.PutHandler("vm", "kata-remote")
 			conf := map[string]any{"kubeconfig": api.Kubeconfig()}
 			maps.Copy(conf, row.conf)
-			r := n.call(request{command: "ADD", netns: ns.Path(), conf: conf})
-			reported := <-n.agent.Outcomes()
+			r, reported := n.callReported(request{command: "ADD", netns: ns.Path(), conf: conf})
 			if reported.Outcome != row.outcome {
 				t.Errorf("reported %+v, want %s", reported, row.outcome)
 			}
@@ -342,7 +354,7 @@ func TestAnUnknownHandlerIsNoYes(t *testing.T) {
 	pod := meshed(nil)
 	pod.Spec.RuntimeClassName = new("vm")
 	n.agent.Put(pod)
-	conf := map[string]any{"kubeconfig": api.Kubeconfig(), "deadline": "4s"} // longer than a class may yet appear
+	conf := map[string]any{"kubeconfig": api.Kubeconfig()}
 	n.call(request{command: "ADD", netns: ns.Path(), conf: conf}).want(t, 11, `runtime class "vm"`, "there is no such runtime class")
 	wantUntouched(t, ns)
 
@@ -396,9 +408,11 @@ func TestWhatCannotBeRedirectedIsRefused(t *testing.T) {
 			annotations: map[string]string{"traffic.sidecar.istio.io/includeInboundPorts": "80a"},
 			conf:        map[string]any{"deadline": 5}, code: 7, words: []string{"deadline: 5"},
 		},
-		"nobody can tell": {fault: agent.Unsynced, code: 11, words: []string{"agent", "kubeconfig"}},
+		"nobody can tell": {
+			conf: map[string]any{"deadline": "1s"}, fault: agent.Unsynced, code: 11, words: []string{"agent", "kubeconfig"},
+		},
 		"nobody can tell, and the configuration is wrong": {
-			conf: map[string]any{"backend": "ebpf"}, fault: agent.Unsynced, code: 7, words: []string{"backend"},
+			conf: map[string]any{"backend": "ebpf", "deadline": "1s"}, fault: agent.Unsynced, code: 7, words: []string{"backend"},
 		},
 		"records cannot be kept":  {conf: map[string]any{"stateDir": "/proc/nowhere"}, code: 105, words: []string{"/proc/nowhere"}},
 		"another pod of its name": {stranger: true, code: 103, words: []string{uid}},
@@ -414,9 +428,6 @@ func TestWhatCannotBeRedirectedIsRefused(t *testing.T) {
 			n.agent.Put(pod)
 			n.agent.Break(row.fault)
 			conf := told(pod.Annotations)
-			if row.stranger {
-				conf["deadline"] = "4s" // longer than a search believes that a pod may yet appear
-			}
 			maps.Copy(conf, row.conf)
 			r := n.call(request{command: "ADD", netns: ns.Path(), conf: conf})
 			r.want(t, row.code, row.words...)
@@ -450,8 +461,7 @@ func TestTheAgentHearsOfARefusal(t *testing.T) {
 	t.Parallel()
 	ns, n := netns.New(t), newNode(t)
 	n.agent.Put(meshed(map[string]string{"traffic.sidecar.istio.io/includeInboundPorts": "80a"}))
-	r := n.call(request{command: "ADD", netns: ns.Path()})
-	told := <-n.agent.Outcomes()
+	r, told := n.callReported(request{command: "ADD", netns: ns.Path()})
 	told.Phases = nil
 	want := agent.Outcome{
 		Command: "ADD", Namespace: "shop", Name: "web-0", UID: uid, Outcome: "failed", Reason: "bad_annotations", Message: r.err.Msg,

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -26,6 +27,12 @@ import (
 const (
 	statusKey = "sidecar.istio.io/status"
 	uid       = "0f6f3c1e-2f6a-4d0e-9a53-3f6d9b1f7a11"
+)
+
+// For how long a call's report is waited for, and how many calls are made for one.
+const (
+	reportTimeout  = time.Second
+	reportAttempts = 10
 )
 
 // node is where the plugin is called: an agent that knows pods, and a directory for records.
@@ -117,7 +124,7 @@ func (r response) want(t *testing.T, code uint, words ...string) {
 func (n *node) call(r request) response {
 	n.t.Helper()
 	conf := map[string]any{
-		"cniVersion": "1.0.0", "name": "pods", "type": "sidecar-cni", "deadline": "1s",
+		"cniVersion": "1.0.0", "name": "pods", "type": "sidecar-cni", "deadline": "10s",
 		"agentSocket": n.agent.Socket(), "kubeconfig": filepath.Join(n.state, "no-kubeconfig"), "stateDir": n.state,
 	}
 	maps.Copy(conf, r.conf)
@@ -139,6 +146,23 @@ func (n *node) call(r request) response {
 	return invoke(n.t, r.command, verbs[r.command], &skel.CmdArgs{
 		ContainerID: r.container, Netns: r.netns, IfName: r.ifname, Args: r.args, StdinData: data,
 	})
+}
+
+// callReported repeats a call until the agent has a report of it, which the plugin sends within 20 ms or not at all: a
+// loaded machine loses some. So it is for calls that end each time as they did the first time, such as an ADD, which is
+// idempotent, whether it redirects, skips or is refused.
+func (n *node) callReported(r request) (response, agent.Outcome) {
+	n.t.Helper()
+	for range reportAttempts {
+		got := n.call(r)
+		select {
+		case outcome := <-n.agent.Outcomes():
+			return got, outcome
+		case <-time.After(reportTimeout):
+		}
+	}
+	n.t.Fatalf("the agent had no report of %d calls", reportAttempts)
+	return response{}, agent.Outcome{}
 }
 
 func invoke(t *testing.T, command string, do verb, args *skel.CmdArgs) response {
