@@ -110,7 +110,11 @@ func TestWhoDoesNotGetTheLockOfTheLogOnlyAppends(t *testing.T) {
 // writers of a round share one full file, and one of them rotates.
 func TestManyWritersRotateAFullLogOnce(t *testing.T) {
 	t.Parallel()
-	const writers, rounds, limit = 40, 100, 1 << 20
+	const writers, limit = 40, 1 << 20
+	rounds := 100
+	if testing.Short() {
+		rounds = 10
+	}
 	for round := range rounds {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "log")

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
+	"github.com/sidecar-cni/sidecar-cni/test/netns"
+)
+
+// What a backend finds in a namespace and has not written itself. Chains that are no mesh's are nobody's business.
+func TestWhichRulesAreAnothers(t *testing.T) {
+	t.Parallel()
+	const nft, viaNFT, legacy = netconf.NFTables, netconf.IptablesNFT, netconf.IptablesLegacy
+	chain := func(family, table, name string) [][]string {
+		return [][]string{
+			{"nft", "add", "table", family, table},
+			{"nft", "add", "chain", family, table, name},
+		}
+	}
+	const ours, another = "ISTIO_OUTPUT of table inet sidecar-cni", "ISTIO_OUTPUT of table inet another"
+	const inIP = "ISTIO_OUTPUT of table ip sidecar-cni"
+	for name, row := range map[string]struct {
+		commands [][]string
+		want     map[string]string // by backend; "" is none
+	}{
+		"none": {nil, map[string]string{nft: "", viaNFT: "", legacy: ""}},
+		"a chain of our table": {
+			chain("inet", "sidecar-cni", "ISTIO_OUTPUT"), map[string]string{nft: "", viaNFT: ours, legacy: ours},
+		},
+		"a chain of no mesh": {chain("inet", "another", "OUTPUT"), map[string]string{nft: "", viaNFT: "", legacy: ""}},
+		"a mesh's chain in another table": {
+			chain("inet", "another", "ISTIO_OUTPUT"), map[string]string{nft: another, viaNFT: another, legacy: another},
+		},
+		"a mesh's chain in a table of our name for one family": {
+			chain("ip", "sidecar-cni", "ISTIO_OUTPUT"), map[string]string{nft: inIP, viaNFT: "", legacy: inIP},
+		},
+		"legacy chains of a mesh": {
+			[][]string{{"iptables-legacy", "-t", "nat", "-N", "ISTIO_OUTPUT"}},
+			map[string]string{nft: "ISTIO_OUTPUT", viaNFT: "ISTIO_OUTPUT", legacy: ""},
+		},
+		"legacy chains of a mesh, IPv6 only": {
+			[][]string{{"ip6tables-legacy", "-t", "nat", "-N", "ISTIO_OUTPUT"}},
+			map[string]string{nft: "ISTIO_OUTPUT", viaNFT: "ISTIO_OUTPUT", legacy: ""},
+		},
+		"legacy chains of no mesh": {
+			[][]string{{"iptables-legacy", "-t", "nat", "-N", "DOCKER"}}, map[string]string{nft: "", viaNFT: "", legacy: ""},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns := netns.New(t)
+			for _, command := range row.commands {
+				ns.Run(t, "", command[0], command[1:]...)
+			}
+			for backend, want := range row.want {
+				var got string
+				var err error
+				ns.Do(t, func() { got, err = otherRules(t.Context(), backend) })
+				if err != nil || (got == "") != (want == "") || !strings.Contains(got, want) {
+					t.Errorf("%s: %q, %v; want %q", backend, got, err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestWhyRulesWereNotWritten(t *testing.T) {
+	t.Parallel()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	refused := errors.New("refused")
+	known := badState.fail("write record: %w", refused)
+	for name, got := range map[string]struct {
+		err  error
+		want fault
+	}{
+		"the kernel refused them":              {(&call{}).explain(t.Context(), refused), kernelRefused},
+		"the time was over":                    {(&call{}).explain(over, refused), tooSlow},
+		"the cause has its kind":               {(&call{}).explain(t.Context(), known), badState},
+		"it has its kind, and no time is left": {(&call{}).explain(over, known), badState},
+	} {
+		if kind := classify(got.err); kind.fault != got.want || !errors.Is(got.err, refused) {
+			t.Errorf("%s: %s (%v), want %s", name, kind.word, got.err, got.want.word)
+		}
+	}
+}
