@@ -519,6 +519,7 @@ func TestConfigThatCannotWork(t *testing.T) {
 		{"no IPv4 passthrough", func(c *Config) { c.PassthroughIPv4 = netip.Addr{} }, "redirect.passthroughIPv4: invalid IP: want an address in 127.0.0.0/8"},
 		{"IPv4 passthrough elsewhere", func(c *Config) { c.PassthroughIPv4 = netip.MustParseAddr("10.0.0.6") },
 			"redirect.passthroughIPv4: 10.0.0.6: want an address in 127.0.0.0/8"},
+		{"IPv4 of another host for IPv6", func(c *Config) { c.PassthroughIPv6 = netip.MustParseAddr("192.0.2.6") }, passthroughIPv6("192.0.2.6")},
 		{"IPv4 for IPv6", func(c *Config) { c.PassthroughIPv6 = netip.MustParseAddr("127.0.0.6") }, passthroughIPv6("127.0.0.6")},
 		{"mapped IPv4 for IPv6", func(c *Config) { c.PassthroughIPv6 = netip.MustParseAddr("::ffff:127.0.0.6") }, passthroughIPv6("::ffff:127.0.0.6")},
 		{"IPv6 passthrough with a zone", func(c *Config) { c.PassthroughIPv6 = netip.MustParseAddr("fe80::6%lo") }, passthroughIPv6("fe80::6%lo")},

@@ -154,6 +154,9 @@ func malformed(rs Ruleset) []string {
 				problem("%s %s %d (%s): %s", c.Table, c.Name, i+1, r.Why, wrong)
 			}
 		}
+		if c.Hook == NoHook && !entered(rs, c) && c.Name != chainRedirect && c.Name != chainInRedirect { // which every pod has
+			problem("no rule jumps to chain %s", c.Name)
+		}
 		if c.Hook != NoHook {
 			if loop := loops(rs, c, nil); loop != "" {
 				problem("jumps go in a circle: %s", loop)
@@ -161,6 +164,15 @@ func malformed(rs Ruleset) []string {
 		}
 	}
 	return problems
+}
+
+// entered reports whether a rule jumps to the chain.
+func entered(rs Ruleset, c Chain) bool {
+	return slices.ContainsFunc(rs.Chains, func(from Chain) bool {
+		return from.Table == c.Table && slices.ContainsFunc(from.Rules, func(r Rule) bool {
+			return r.Then.Verb == Jump && r.Then.Chain == c.Name
+		})
+	})
 }
 
 func malformedRule(rs Ruleset, c Chain, r Rule) []string {
