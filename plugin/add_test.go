@@ -129,6 +129,9 @@ func TestAPodThatIsNotOursPasses(t *testing.T) {
 			if line["outcome"] != "skipped" || line["reason"] != string(row.reason) || r.answer != previous {
 				t.Errorf("line %v, answer %s", line, r.answer)
 			}
+			if warnings := fmt.Sprint(line["warnings"]); !strings.Contains(warnings, `backend: "ebpf"`) {
+				t.Errorf("nobody hears of the wrong configuration: %s", warnings)
+			}
 			n.call(request{command: "CHECK", netns: "/nowhere", args: row.args, conf: conf}).want(t, 0)
 			n.call(request{command: "DEL", netns: "/nowhere", args: row.args, conf: conf}).want(t, 0)
 			if _, told := n.callReported(request{command: "ADD", netns: "/nowhere"}); told.Outcome != "failed" {
@@ -435,6 +438,9 @@ func TestWhatCannotBeRedirectedIsRefused(t *testing.T) {
 			line := r.last(t)
 			if line["outcome"] != "failed" || line["reason"] != faultOf(row.code).word || line["error"] == nil || line["msg"] != "refused call" {
 				t.Errorf("line %v", line)
+			}
+			if line["warnings"] != nil {
+				t.Errorf("what is wrong is named twice: error %v, warnings %v", line["error"], line["warnings"])
 			}
 			if _, err := record.Dir(n.state).List(); err != nil || len(files(n.state)) > 0 {
 				t.Errorf("records %v, %v", files(n.state), err)

@@ -30,6 +30,10 @@ func TestWhichRulesAreAnothers(t *testing.T) {
 		"a chain of our table": {
 			chain("inet", "sidecar-cni", "ISTIO_OUTPUT"), map[string]string{nft: "", viaNFT: ours, legacy: ours},
 		},
+		"a chain of our table, and one behind it": {
+			append(chain("inet", "sidecar-cni", "ISTIO_OUTPUT"), chain("inet", "another", "ISTIO_OUTPUT")...),
+			map[string]string{nft: another, viaNFT: "ISTIO_OUTPUT", legacy: "ISTIO_OUTPUT"},
+		},
 		"a chain of no mesh": {chain("inet", "another", "OUTPUT"), map[string]string{nft: "", viaNFT: "", legacy: ""}},
 		"a mesh's chain in another table": {
 			chain("inet", "another", "ISTIO_OUTPUT"), map[string]string{nft: another, viaNFT: another, legacy: another},
@@ -64,6 +68,24 @@ func TestWhichRulesAreAnothers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A program takes milliseconds, and most nodes have no legacy rules. With a context that is over, none can be run.
+func TestWithoutLegacyTablesNoProgramIsRun(t *testing.T) {
+	t.Parallel()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	ns := netns.New(t)
+	for _, used := range []bool{false, true} {
+		if used {
+			ns.Run(t, "", "iptables-legacy", "-t", "nat", "-L")
+		}
+		var err error
+		ns.Do(t, func() { _, err = otherRules(over, netconf.NFTables) })
+		if (err != nil) != used {
+			t.Errorf("legacy tables %t: error %v", used, err)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 )
@@ -23,6 +24,11 @@ func TestWhatTheProgramAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { full.Close() })
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		t.Fatal("a program without build information")
+	}
+	about := "sidecar-cni " + info.Main.Version + ": a CNI plugin, which the container runtime executes"
 	pod := "CNI_ARGS=" + ofPod("shop", "web-0")
 	for name, row := range map[string]struct {
 		command, args, conf string
@@ -32,7 +38,7 @@ func TestWhatTheProgramAnswers(t *testing.T) {
 		line                string // the only one of the log; "" if there is none
 		stderr              string // words in it
 	}{
-		"run by hand":        {stderr: "a CNI plugin, which the container runtime executes"},
+		"run by hand":        {stderr: about},
 		"asked for versions": {command: "VERSION", conf: conf, stdout: `"supportedVersions":["0.3.0",`},
 		"a pod that is not ours": {
 			command: "ADD", conf: conf, stdout: `{"cniVersion":"1.0.0"}`, line: "skipped pod",

@@ -31,8 +31,8 @@ const (
 
 // For how long a call's report is waited for, and how many calls are made for one.
 const (
-	reportTimeout  = time.Second
-	reportAttempts = 10
+	reportTimeout  = 200 * time.Millisecond
+	reportAttempts = 20
 )
 
 // node is where the plugin is called: an agent that knows pods, and a directory for records.

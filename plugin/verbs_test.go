@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -121,6 +122,10 @@ func TestDelSucceeds(t *testing.T) {
 		if got.err != nil || got.answer != "" || got.last(t)["msg"] != "released pod" {
 			t.Errorf("%s: %v, answer %q, line %v", name, got.err, got.answer, got.lines)
 		}
+		left := strings.Contains(fmt.Sprint(got.last(t)["warnings"]), "left a record behind: ")
+		if left != (name == "with records out of reach") {
+			t.Errorf("%s: warnings %v", name, got.last(t)["warnings"])
+		}
 	}
 }
 
@@ -164,8 +169,8 @@ func TestGCDropsWhatIsNoMore(t *testing.T) {
 		"an empty list":        {map[string]any{"cni.dev/valid-attachments": []string{}}, []string{"other"}},
 		"none, as Go has it":   {map[string]any{"cni.dev/valid-attachments": json.RawMessage("null")}, []string{"other"}},
 		"the key's older name": {map[string]any{"cni.dev/attachments": valid}, []string{"b", "other"}},
-		"no list":              {nil, []string{"a", "b", "other"}},
-		"something else":       {map[string]any{"cni.dev/valid-attachments": "b"}, []string{"a", "b", "other"}},
+		"no list":              {nil, []string{"a", "b", "c", "other"}},
+		"something else":       {map[string]any{"cni.dev/valid-attachments": "b"}, []string{"a", "b", "c", "other"}},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -173,6 +178,7 @@ func TestGCDropsWhatIsNoMore(t *testing.T) {
 			n := newNode(t)
 			n.keep("pods", "a")
 			n.keep("pods", "b")
+			n.keep("pods", "c") // behind one that stays
 			n.keep("another", "other")
 			n.call(request{command: "GC", conf: row.conf}).want(t, 0)
 			var want []string
@@ -246,6 +252,10 @@ func TestMessagesAreShortAndWhole(t *testing.T) {
 	if len(text) > enough || !strings.HasPrefix(text, "read annotations of pod a/b: ") ||
 		!strings.HasSuffix(text, "the end; remedy: "+badPod.remedy) || !strings.Contains(text, " ... ") {
 		t.Errorf("%d bytes: %s", len(text), text)
+	}
+	fits := strings.Repeat("x", enough-len("; remedy: "+badPod.remedy))
+	if text, want := classify(badPod.fail("%s", fits)).text(), fits+"; remedy: "+badPod.remedy; text != want {
+		t.Errorf("what just fits is cut: %s", text)
 	}
 	if text := classify(badState.fail("a\nb")).text(); strings.Contains(text, "\n") {
 		t.Errorf("two lines: %q", text)
