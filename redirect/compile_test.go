@@ -352,6 +352,7 @@ func TestMatchesRead(t *testing.T) {
 		{Match{Protocol: TCP, DestinationPort: Ports{List: []uint16{53, 54, 55}}}, "TCP to ports 53, 54 or 55"},
 		{Match{Protocol: TCP, DestinationPort: Ports{Not: true, List: []uint16{53, 54}}}, "TCP to any port but 53 or 54"},
 		{Match{Protocol: TCP, DestinationPort: Ports{List: []uint16{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}}, "TCP to ports 1, 2, 3, 4, 5, 6, 7, 8 and 2 more"},
+		{Match{Protocol: TCP, DestinationPort: Ports{List: []uint16{1, 2, 3, 4, 5, 6, 7, 8}}}, "TCP to ports 1, 2, 3, 4, 5, 6, 7 or 8"},
 		{Match{UID: IDs{{1, 1}, {5, 9}}, GID: IDs{{3, 3}}}, "every packet sent by uid 1 or 5 to 9 sent by gid 3"},
 		{Match{Mark: Mark{Value: 7}, ConnMark: Mark{Not: true, Value: 8}}, "every packet with mark 7 of a connection with any mark but 8"},
 		{Match{Protocol: TCP, State: Established | Related}, "TCP in state established or related"},

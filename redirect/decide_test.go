@@ -339,3 +339,35 @@ func TestContainersThatRunAsTheProxy(t *testing.T) {
 		}
 	}
 }
+
+func TestEveryContainerThatRunsAsTheProxyIsNamed(t *testing.T) {
+	t.Parallel()
+	user := func(uid *int64) change {
+		return func(p *Pod) {
+			p.Spec.Containers = append(p.Spec.Containers, Container{Name: "logs"}) // behind the proxy
+			for i := range p.Spec.Containers {
+				p.Spec.Containers[i].RunAsUser = uid
+			}
+		}
+	}
+	notices := ours(t, meshed(user(id(1337))), Defaults()).Notices
+	if diff := cmp.Diff([]string{"web", "logs"}, quoted(notices)); diff != "" {
+		t.Errorf("notices name (-want +got):\n%s", diff)
+	}
+	var wanted []string
+	for _, m := range refused(t, meshed(user(nil), func(p *Pod) { p.Spec.RunAsUser = id(2000) }), Defaults()) {
+		wanted = append(wanted, m.Want)
+	}
+	if diff := cmp.Diff([]string{"web", "logs"}, quoted(wanted)); diff != "" {
+		t.Errorf("mistakes name (-want +got):\n%s", diff)
+	}
+}
+
+// quoted returns what each text has between its first quotation marks.
+func quoted(texts []string) []string {
+	var words []string
+	for _, text := range texts {
+		words = append(words, strings.Split(text, `"`)[1])
+	}
+	return words
+}

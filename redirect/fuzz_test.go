@@ -137,13 +137,16 @@ func TestNothingIsRedirectedTwice(t *testing.T) {
 // checkRules plays packets through the rules of a policy: every fifth, for the sake of time, and others for another turn.
 func checkRules(t *testing.T, p Policy, turn int) {
 	t.Helper()
-	const fifth = 5
+	every := 5
+	if testing.Short() {
+		every = 20
+	}
 	rs := Compile(p)
 	if problems := malformed(rs); len(problems) > 0 {
 		t.Fatalf("%s\n\n%s", strings.Join(problems, "\n"), Explain(rs))
 	}
 	for i, packet := range packets(p) {
-		if i%fifth != turn%fifth {
+		if i%every != turn%every {
 			continue
 		}
 		fate := Simulate(rs, packet)

@@ -67,6 +67,9 @@ func TestMistakesRead(t *testing.T) {
 		{"a long item", annotation(traffic+"includeOutboundIPRanges", strings.Repeat("ab", 500)),
 			`traffic.sidecar.istio.io/includeOutboundIPRanges: "` + strings.Repeat("ab", 32) + `" and 936 bytes more: ` +
 				`want a CIDR such as 10.0.0.0/8 or 2001:db8::/32`},
+		{"an item that is just short enough", annotation(traffic+"includeOutboundIPRanges", strings.Repeat("ab", 32)),
+			`traffic.sidecar.istio.io/includeOutboundIPRanges: "` + strings.Repeat("ab", 32) + `": ` +
+				`want a CIDR such as 10.0.0.0/8 or 2001:db8::/32`},
 		{"many", annotation(traffic+"includeInboundPorts", "a,b,c,d,e,f,g,h,i,j"),
 			strings.Join([]string{
 				port("a"), port("b"), port("c"), port("d"), port("e"), port("f"), port("g"), port("3 more items"),
