@@ -268,6 +268,8 @@ func TestRuntimeHandlers(t *testing.T) {
 		{custom, "vm", "kata-remote2", Refuse},
 		{custom, "vm", "kata-fc", Leave},
 		{custom, "vm", "runsc", Allow},
+		{RuntimeHandlers{"kata*": Refuse, "kata2": Allow}, "vm", "kata2", Allow},
+		{RuntimeHandlers{"kata2*": Refuse, "kata2": Leave}, "vm", "kata2", Leave},
 		{nil, "vm", "kata", Allow},
 	} {
 		cfg := Defaults()

@@ -8,7 +8,7 @@ import (
 // RuntimeHandlers says, by patterns of handlers, what becomes of a pod that is ours and whose runtime may have a kernel or
 // a network stack of its own: Kata's virtual machines take their traffic from the interface itself, gVisor keeps it in its
 // own stack. Neither meets rules in the pod's network namespace. A * at the end of a pattern stands for anything; of
-// several patterns that fit, the longest counts.
+// several patterns that fit, the longest counts, but the handler's own name comes first.
 type RuntimeHandlers map[string]HandlerAction
 
 // HandlerAction is what becomes of such a pod.
@@ -26,10 +26,14 @@ var HandlerActions = []HandlerAction{Refuse, Leave, Allow}
 
 // Action returns what becomes of a pod with a handler. One that no pattern fits runs ordinary containers.
 func (h RuntimeHandlers) Action(handler string) HandlerAction {
+	if action, ok := h[handler]; ok {
+		return action
+	}
 	action, longest := Allow, -1
 	for pattern, a := range h {
-		if len(pattern) > longest && fits(pattern, handler) {
-			action, longest = a, len(pattern)
+		stem, ok := strings.CutSuffix(pattern, "*")
+		if ok && len(stem) > longest && strings.HasPrefix(handler, stem) {
+			action, longest = a, len(stem)
 		}
 	}
 	return action
@@ -43,13 +47,6 @@ func (h RuntimeHandlers) allowAll() bool {
 		}
 	}
 	return true
-}
-
-func fits(pattern, handler string) bool {
-	if stem, ok := strings.CutSuffix(pattern, "*"); ok {
-		return strings.HasPrefix(handler, stem)
-	}
-	return pattern == handler
 }
 
 // UnsupportedRuntime is the error of a pod that is ours and whose runtime never meets our rules.
