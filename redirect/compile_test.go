@@ -331,6 +331,9 @@ func TestEveryWordCanBeSaid(t *testing.T) {
 	for _, p := range []Protocol{AnyProtocol, TCP, UDP} {
 		once("protocol", p)
 	}
+	if diff := cmp.Diff("[IPv4 IPv6]", fmt.Sprint(Families)); diff != "" {
+		t.Errorf("families (-want +got):\n%s", diff)
+	}
 	if got := (Action{Verb: 99}).String(); got != "meets the unknown verb 99" {
 		t.Errorf("an unknown verb is said as %q", got)
 	}

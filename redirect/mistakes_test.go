@@ -32,8 +32,18 @@ func TestMistakesRead(t *testing.T) {
 		{"long name of an interface", annotation(traffic+"excludeInterfaces", "net1,a234567890123456"),
 			`traffic.sidecar.istio.io/excludeInterfaces: "a234567890123456": want an interface's name of at most 15 letters, digits and ` +
 				`. _ - @ ~, with a + at its end for every name that begins so`},
+		{"an interface behind a wrong one", annotation(traffic+"excludeInterfaces", "a b,net1,c d"),
+			`traffic.sidecar.istio.io/excludeInterfaces: "a b": want an interface's name of at most 15 letters, digits and ` +
+				`. _ - @ ~, with a + at its end for every name that begins so; ` +
+				`traffic.sidecar.istio.io/excludeInterfaces: "c d": want an interface's name of at most 15 letters, digits and ` +
+				`. _ - @ ~, with a + at its end for every name that begins so`},
 		{"older key", annotation(traffic+"kubevirtInterfaces", "a b"),
 			`traffic.sidecar.istio.io/kubevirtInterfaces: "a b": want an interface's name of at most 15 letters, digits and ` +
+				`. _ - @ ~, with a + at its end for every name that begins so`},
+		{"older key beside the newer", annotations(map[string]string{
+			"istio.io/reroute-virtual-interfaces": "a b", traffic + "kubevirtInterfaces": "c d",
+		}),
+			`istio.io/reroute-virtual-interfaces: "a b": want an interface's name of at most 15 letters, digits and ` +
 				`. _ - @ ~, with a + at its end for every name that begins so`},
 		{"control characters", annotation(traffic+"includeInboundPorts", "80\n; drop\x00\x1b[2J"),
 			`traffic.sidecar.istio.io/includeInboundPorts: "80\n; drop\x00\x1b[2J": want a port from 0 to 65535`},

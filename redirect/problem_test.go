@@ -11,7 +11,7 @@ import (
 // spelled has a line for each letter: "a" is the key of what is shown as "A".
 func spelled(letters string) []Line {
 	var list []Line
-	for _, letter := range strings.Split(letters, "") {
+	for letter := range strings.SplitSeq(letters, "") {
 		list = append(list, Line{Key: letter, Text: strings.ToUpper(letter)})
 	}
 	return list
