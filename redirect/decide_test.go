@@ -373,3 +373,25 @@ func quoted(texts []string) []string {
 	}
 	return words
 }
+
+func TestWhichPodsNeedRedirection(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		change change
+		want   bool
+	}{
+		"with a sidecar":                      {together(), true},
+		"with a native sidecar":               {native, true},
+		"skipped, though it has a sidecar":    {reasons[InjectionDisabled], true},
+		"with rules by a container":           {reasons[HasIstioInit], false},
+		"injected, and without a proxy":       {reasons[NoProxy], false},
+		"with a proxy that was not injected":  {reasons[NotInjected], false},
+		"injected, and no more is known":      {untold, false},
+		"of which nothing is known":           {together(untold, reasons[NotInjected]), false},
+		"without proxy, rules by a container": {together(reasons[NoProxy], reasons[HasIstioInit]), false},
+	} {
+		if got := meshed(row.change).NeedsRedirection(); got != row.want {
+			t.Errorf("a pod %s: %t", name, got)
+		}
+	}
+}

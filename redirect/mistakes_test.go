@@ -279,6 +279,7 @@ func TestAllThatAPodAsksForIsBounded(t *testing.T) {
 		}
 		return strings.Join(list, ",")
 	}
+	fitting := 1 + MaxRules - compiled(t, annotation(outboundRanges, cidrs(1))).Size()
 	included, excluded := annotation(traffic+"includeOutboundIPRanges", cidrs(5000)), annotation(traffic+"excludeOutboundIPRanges", cidrs(5000))
 	interfaces := func(n int) change {
 		var list []string
@@ -291,6 +292,8 @@ func TestAllThatAPodAsksForIsBounded(t *testing.T) {
 		change change
 		key    string // that is named; "" if the pod is taken
 	}{
+		"CIDRs that just fit":                {annotation(outboundRanges, cidrs(fitting)), ""},
+		"one CIDR more":                      {annotation(outboundRanges, cidrs(fitting+1)), outboundRanges},
 		"CIDRs, included and excluded":       {together(included, excluded), ""},
 		"CIDRs for every interface":          {together(included, interfaces(64)), ""},
 		"CIDRs for more interfaces than fit": {together(included, excluded, interfaces(128)), traffic + "includeOutboundIPRanges"},
