@@ -29,6 +29,9 @@ func TestMistakesRead(t *testing.T) {
 			`traffic.sidecar.istio.io/excludeOutboundIPRanges: "*": want a CIDR such as 10.0.0.0/8 or 2001:db8::/32`},
 		{"address without a length", annotation(traffic+"includeOutboundIPRanges", "10.0.0.1"),
 			`traffic.sidecar.istio.io/includeOutboundIPRanges: "10.0.0.1": want a CIDR such as 10.0.0.0/8 or 2001:db8::/32`},
+		{"a CIDR behind a wrong one", annotation(traffic+"includeOutboundIPRanges", "a,10.0.0.0/8,b"),
+			`traffic.sidecar.istio.io/includeOutboundIPRanges: "a": want a CIDR such as 10.0.0.0/8 or 2001:db8::/32; ` +
+				`traffic.sidecar.istio.io/includeOutboundIPRanges: "b": want a CIDR such as 10.0.0.0/8 or 2001:db8::/32`},
 		{"long name of an interface", annotation(traffic+"excludeInterfaces", "net1,a234567890123456"),
 			`traffic.sidecar.istio.io/excludeInterfaces: "a234567890123456": want an interface's name of at most 15 letters, digits and ` +
 				`. _ - @ ~, with a + at its end for every name that begins so`},
@@ -174,6 +177,20 @@ func TestEmptyItems(t *testing.T) {
 	}
 	if got := ours(t, meshed(annotation(traffic+"includeOutboundPorts", "443,")), Defaults()).Policy.Outbound.Ports; !slices.Equal(got, []uint16{443}) {
 		t.Errorf(`"443," is %d`, got)
+	}
+}
+
+func TestTheLongestValue(t *testing.T) {
+	t.Parallel()
+	value := "22" + strings.Repeat(" ", maxText-len("22"))
+	got := ours(t, meshed(annotation(traffic+"excludeOutboundPorts", value)), Defaults()).Policy.Outbound.ExcludePorts
+	if diff := cmp.Diff([]uint16{22}, got); diff != "" {
+		t.Errorf("of a value of %d bytes (-want +got):\n%s", len(value), diff)
+	}
+	key := traffic + "excludeOutboundPorts"
+	want := Mistakes{{key, value + " ", "at most 262144 bytes"}}
+	if diff := cmp.Diff(want, refused(t, meshed(annotation(key, value+" ")), Defaults())); diff != "" {
+		t.Errorf("of one byte more: mistakes (-want +got):\n%s", diff)
 	}
 }
 
