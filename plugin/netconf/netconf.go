@@ -78,7 +78,7 @@ var Settings = []Setting{
 	{
 		Key: "runtimeHandlers", Initial: `{"runsc*":"refuse","gvisor*":"refuse","kata*":"refuse"}`,
 		Form:  "an object of `refuse`, `skip` or `allow`, keyed by patterns of handlers",
-		About: "Meshed pods whose runtime class has such a handler have a kernel or a network stack of their own, which meets no rules: they do not start, start without redirection and with an Event, or are treated like others. A `*` ends a pattern; the longest that fits counts. What is said here stands in place of the default, the handlers of Kata and gVisor included.",
+		About: "Meshed pods whose runtime class has such a handler have a kernel or a network stack of their own, which meets no rules: they do not start, start without redirection and with an Event, or are treated like others. A `*` ends a pattern; of several that fit the longest counts, but a handler's own name comes first. What is said here stands in place of the default, the handlers of Kata and gVisor included.",
 		read:  value(func(c *Conf) *redirect.RuntimeHandlers { return &c.Redirect.RuntimeHandlers }, areActions),
 	},
 	{
