@@ -43,10 +43,14 @@ func TestWhatTheProgramAnswers(t *testing.T) {
 		"a pod that is not ours": {
 			command: "ADD", conf: conf, stdout: `{"cniVersion":"1.0.0"}`, line: "skipped pod",
 		},
-		"nothing to answer":               {command: "DEL", conf: conf, line: "released pod"},
-		"nothing to answer, and no room":  {command: "DEL", conf: conf, full: true, line: "released pod"},
-		"an answer, and no room":          {command: "ADD", conf: conf, full: true, exit: 1, line: "skipped pod", stderr: "write answer: "},
-		"a refusal of ours":               {command: "ADD", args: pod, conf: conf, exit: 1, stdout: `"cniVersion": "1.0.0"`, line: "refused call"},
+		"nothing to answer":              {command: "DEL", conf: conf, line: "released pod"},
+		"nothing to answer, and no room": {command: "DEL", conf: conf, full: true, line: "released pod"},
+		"an answer, and no room": {
+			command: "ADD", conf: conf, full: true, exit: 1, line: "skipped pod", stderr: "write answer: ",
+		},
+		"a refusal of ours": {
+			command: "ADD", args: pod, conf: conf, exit: 1, stdout: `"cniVersion": "1.0.0"`, line: "refused call",
+		},
 		"a refusal before we were called": {command: "FLY", conf: conf, exit: 1, stdout: `"code": 4`, line: "refused call"},
 		"a configuration that is none":    {command: "ADD", conf: "{", exit: 1, stdout: `"code": 6`, line: "refused call"},
 	} {

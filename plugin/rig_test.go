@@ -148,9 +148,9 @@ func (n *node) call(r request) response {
 	})
 }
 
-// callReported repeats a call until the agent has a report of it, which the plugin sends within 20 ms or not at all: a
-// loaded machine loses some. So it is for calls that end each time as they did the first time, such as an ADD, which is
-// idempotent, whether it redirects, skips or is refused.
+// callReported repeats a call until the agent has a report of it. The plugin sends one within 20 ms or not at all, and on
+// a loaded machine some are lost. Be aware: it is for ADD and CHECK, which end the second time as they did the first
+// time. A second DEL reports that there is no record.
 func (n *node) callReported(r request) (response, agent.Outcome) {
 	n.t.Helper()
 	for range reportAttempts {

@@ -331,7 +331,7 @@ func TestEveryWordCanBeSaid(t *testing.T) {
 	for _, p := range []Protocol{AnyProtocol, TCP, UDP} {
 		once("protocol", p)
 	}
-	if diff := cmp.Diff("[IPv4 IPv6]", fmt.Sprint(Families)); diff != "" {
+	if diff := cmp.Diff([]string{"IPv4", "IPv6"}, []string{IPv4.String(), IPv6.String()}); diff != "" {
 		t.Errorf("families (-want +got):\n%s", diff)
 	}
 	if got := (Action{Verb: 99}).String(); got != "meets the unknown verb 99" {
