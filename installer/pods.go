@@ -67,7 +67,7 @@ func (d *daemon) lookAfterPods(ctx context.Context) {
 		wait := d.repairEvery
 		if starting {
 			wait = min(pause, wait)
-			pause *= 2
+			pause = min(2*pause, d.repairEvery)
 		} else {
 			pause = firstLook
 		}

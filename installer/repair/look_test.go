@@ -137,6 +137,10 @@ func TestWhatCountsAsAnothersRedirection(t *testing.T) {
 		program program
 		why     string
 	}{
+		"nat in a table that is called filter": {
+			nft("table ip filter {", "chain b { type nat hook output priority -100;", "meta l4proto tcp redirect to :15001; }; }"),
+			"chain b of table ip filter",
+		},
 		"istio-init by iptables-nft": {load("iptables-nft", byIstioInit), "chain ISTIO_"},
 		"istio-init by iptables-legacy": {
 			load("iptables-legacy", byIstioInit),

@@ -99,7 +99,8 @@ func (r *nftReader) readChains() error {
 	for _, o := range chains {
 		family, table := o.Header[0], text(find(o.Attrs, unix.NFTA_CHAIN_TABLE))
 		name := text(find(o.Attrs, unix.NFTA_CHAIN_NAME))
-		hooked, err := seesPod(family, table, find(o.Attrs, unix.NFTA_CHAIN_HOOK))
+		translates := text(find(o.Attrs, unix.NFTA_CHAIN_TYPE)) == "nat"
+		hooked, err := seesPod(family, table == "filter" && !translates, find(o.Attrs, unix.NFTA_CHAIN_HOOK))
 		if err != nil {
 			return err
 		}
@@ -116,9 +117,9 @@ func (r *nftReader) readChains() error {
 // seesPod reports whether a chain is at a hook where packets can be redirected. The table filter
 // of iptables has such a hook, too, and no rule in it redirects anything, whatever the chains
 // there are called.
-func seesPod(family byte, table string, hook []byte) (bool, error) {
+func seesPod(family byte, filters bool, hook []byte) (bool, error) {
 	xtables := family == unix.NFPROTO_IPV4 || family == unix.NFPROTO_IPV6 // where iptables-nft is
-	if hook == nil || !xtables && family != unix.NFPROTO_INET || xtables && table == "filter" {
+	if hook == nil || !xtables && family != unix.NFPROTO_INET || xtables && filters {
 		return false, nil
 	}
 	attrs, err := netlink.UnmarshalAttributes(hook)
