@@ -270,6 +270,8 @@ func TestRuntimeHandlers(t *testing.T) {
 		{custom, "vm", "runsc", Allow},
 		{RuntimeHandlers{"kata*": Refuse, "kata2": Allow}, "vm", "kata2", Allow},
 		{RuntimeHandlers{"kata2*": Refuse, "kata2": Leave}, "vm", "kata2", Leave},
+		{RuntimeHandlers{"*": Refuse}, "vm", "kata", Refuse},
+		{RuntimeHandlers{"*": Refuse, "k*": Leave}, "vm", "kata", Leave},
 		{nil, "vm", "kata", Allow},
 	} {
 		cfg := Defaults()
