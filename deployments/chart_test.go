@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
 )
 
 func TestLint(t *testing.T) {
@@ -84,6 +85,21 @@ func TestMistakes(t *testing.T) {
 		{"a relative directory", []string{"confDir=etc/cni"}, "/confDir"},
 		{"a text for a switch", []string{"untaint=sometimes"}, "want boolean"},
 		{"a number without a unit", []string{"repair.interval=5"}, "/repair/interval"},
+		{"an interval of nothing", []string{"repair.interval=0m0s"}, "/repair/interval"},
+		{"no time to uninstall", []string{"uninstall.timeout=0s"}, "/uninstall/timeout"},
+		{"a way up in a path", []string{"binDir=/opt/../usr/bin"}, "/binDir"},
+		{"a way up at the end", []string{"multusConfDir=/etc/.."}, "/multusConfDir"},
+		{"a socket for which the root would be mounted", []string{"runtimeSocket=/x.sock"}, "/runtimeSocket"},
+		{"a key that the plugin does not have", []string{"pluginConf.deadlin=5s"}, "'deadlin' not allowed"},
+		{"the same further down", []string{"pluginConf.redirect.ports.dnss=1"}, "'dnss' not allowed"},
+		{"a key of the plugin that another value is for", []string{"pluginConf.backend=nftables"}, "'backend' not allowed"},
+		{"a port that there is not", []string{"pluginConf.redirect.ports.dns=65536"}, "/pluginConf/redirect/ports/dns"},
+		{"no deadline", []string{"pluginConf.deadline=0s"}, "/pluginConf/deadline"},
+		{"the selector's label", []string{`podLabels.app\.kubernetes\.io/name=mine`}, "/podLabels"},
+		{"the selector's other label", []string{`podLabels.app\.kubernetes\.io/component=mine`}, "/podLabels"},
+		{"an annotation that is there", []string{`podAnnotations.sidecar\.istio\.io/inject=true`}, "/podAnnotations"},
+		{"a monitor's label that is there", []string{`podMonitor.labels.app\.kubernetes\.io/version=9`}, "/podMonitor/labels"},
+		{"a variable that is there", []string{"extraEnv[0].name=NODE_NAME"}, "/extraEnv/0/name"},
 		{"a digest that is none", []string{"image.digest=latest"}, "/image/digest"},
 		{"standalone where nobody knows Multus' directory", []string{"platform=k3s", "way=standalone"}, "multusConfDir: way standalone needs it on k3s"},
 		{"labels that nobody sets", []string{"repair.mode=off", "labelPods=true"}, "labelPods: repair.mode is off"},
@@ -307,6 +323,7 @@ func TestFeatures(t *testing.T) {
 		{"image.pullSecrets[0].name=registry", "imagePullSecrets:\n        - name: registry"},
 		{"confDir=/etc/other", "--conf-dir=/etc/other"},
 		{"binDir=/usr/libexec/cni", "path: /usr/libexec/cni"},
+		{"confDir=/etc/...d/.hidden", "--conf-dir=/etc/...d/.hidden"},
 		{"runtimeSocket=/run/crio/crio.sock", "path: /run/crio\n"},
 		{"excludeNamespaces={a,b}", "--exclude-namespaces=a,b"},
 		{"pluginConf.dnsCapture=all", `"--plugin-conf={\"dnsCapture\":\"all\"}"`},
@@ -351,6 +368,25 @@ func TestFeatures(t *testing.T) {
 				t.Errorf("%s: want %q, and not without", c.value, c.want)
 			}
 		})
+	}
+}
+
+// TestPluginConf gives the plugin its own defaults, each key that no value of the chart's stands for.
+func TestPluginConf(t *testing.T) {
+	t.Parallel()
+	elsewhere := []string{"backend", "agentSocket", "kubeconfig", "stateDir", "excludeNamespaces"}
+	for _, s := range netconf.Settings {
+		if slices.Contains(elsewhere, s.Key) {
+			continue
+		}
+		conf := json.RawMessage(s.Initial)
+		keys := strings.Split(s.Key, ".")
+		for _, key := range slices.Backward(keys) {
+			conf = json.RawMessage(fmt.Sprintf("{%q: %s}", key, conf))
+		}
+		if _, err := helm(t, "template", "sidecar-cni", "chart", policies, "--set-json=pluginConf="+string(conf)); err != nil {
+			t.Errorf("%s: %v", s.Key, err)
+		}
 	}
 }
 

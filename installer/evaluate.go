@@ -39,7 +39,7 @@ func (i *installer) onDisk() state {
 	}
 	found := chain.Evaluate(dir, wish)
 	if found.Effective && found.Way == chain.Standalone {
-		if dir, err = i.multus.Read(); err != nil {
+		if dir, err = i.readMultus(); err != nil {
 			return state{reason: disk(err).reason, text: err.Error()}
 		}
 		found = chain.EvaluateStandalone(dir, wish)

@@ -64,6 +64,14 @@ func (s *settings) preview(ctx context.Context, out io.Writer, log *zap.Logger) 
 		return err
 	}
 	i := &installer{settings: *s, place: p, probed: probed, run: node.RunDir{Path: s.runDir}, log: log}
+	marked, err := i.run.Uninstalled(i.installation())
+	if err != nil {
+		return err
+	}
+	if marked {
+		fmt.Fprintf(out, "no change: %s\n", i.takenOut().text)
+		return nil
+	}
 	wish, err := i.wish()
 	if err != nil {
 		return err
@@ -89,7 +97,7 @@ func (s *settings) preview(ctx context.Context, out io.Writer, log *zap.Logger) 
 	if plan.Way != chain.Standalone {
 		return nil
 	}
-	if dir, err = p.multus.Read(); err != nil {
+	if dir, err = p.readMultus(); err != nil {
 		return err
 	}
 	if plan, err = chain.InstallStandalone(dir, wish); err != nil {

@@ -51,8 +51,7 @@ func (i *installer) pass(ctx context.Context) (state, []string) {
 	case err != nil:
 		return state{reason: disk(err).reason, text: err.Error()}, nil
 	case out:
-		return state{reason: uninstalled, text: "the node was taken out; it takes part again in an installation of another --install-id, " +
-			"or when the file uninstalled in " + i.run.Path + " is removed"}, nil
+		return i.takenOut(), nil
 	}
 	if i.superseded() {
 		return i.behind(), nil
@@ -64,6 +63,12 @@ func (i *installer) pass(ctx context.Context) (state, []string) {
 			zap.Duration("took", time.Since(began)))
 	}
 	return s, changes
+}
+
+// takenOut is the state of a node that was uninstalled.
+func (i *installer) takenOut() state {
+	return state{reason: uninstalled, text: "the node was taken out; it takes part again in an installation of another --install-id, " +
+		"or when the file uninstalled in " + i.run.Path + " is removed"}
 }
 
 // superseded reports whether a newer agent is in charge, as during an update. One that cannot tell goes on: writing what is
@@ -211,6 +216,9 @@ func (i *installer) enter(note func(string)) error {
 		return err
 	}
 	if plan.Way == chain.Standalone {
+		if _, err := i.readMultus(); err != nil {
+			return disk(err)
+		}
 		if err := i.carry(i.multus, func(d chain.Dir) (chain.Plan, error) { return chain.InstallStandalone(d, wish) }, note); err != nil {
 			return err
 		}

@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 )
 
@@ -70,6 +73,16 @@ func (p *place) looksLike(object *corev1.Node) (name, why string) {
 		return "", ""
 	}
 	return looks.Name, why
+}
+
+// readMultus reads Multus' directory, which the chart mounts for the way standalone alone.
+func (p *place) readMultus() (chain.Dir, error) {
+	dir, err := p.multus.Read()
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("Multus is in the chain, so the way is standalone: %w, or not mounted into the agent's pod: "+
+			"set the chart's way to standalone, and its multusConfDir where Multus reads another directory", err)
+	}
+	return dir, err
 }
 
 // credentialsDir is within the conf directory: what the plugin needs has to be there after a reboot, before the agent is.

@@ -131,6 +131,20 @@ func TestUninstallAfterEachWay(t *testing.T) {
 	}
 }
 
+// Multus where nobody told the chart of it: its directory is not mounted.
+func TestMultusThatTheChartWasNotTold(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"00-multus.conf": `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus"}`})
+	d := r.start()
+	want := []string{r.path("multus") + ": no such file or directory", "set the chart's way to standalone, and its multusConfDir"}
+	d.says(503, want...)
+	if out, err := r.run("run", "--dry-run"); err == nil || !strings.Contains(out+err.Error(), want[1]) {
+		t.Errorf("dry run: %v\n%s", err, out)
+	}
+	r.must(os.Mkdir(r.path("multus"), 0o755))
+	d.says(200, "NetworkAttachmentDefinition")
+}
+
 // A cluster that gives up Multus gets an entry in its chain, and loses the standalone file.
 func TestFromStandaloneToInline(t *testing.T) {
 	t.Parallel()
@@ -605,5 +619,11 @@ func TestDryRun(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, r.tree(".")); diff != "" {
 		t.Errorf("it changed something (-before +after):\n%s", diff)
+	}
+	if out, err := r.run("uninstall"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if out, err := r.run("run", "--dry-run"); err != nil || !strings.Contains(out, "\nno change: the node was taken out") || strings.Contains(out, "+++") {
+		t.Errorf("on a node that was taken out: %v\n%s", err, out)
 	}
 }
