@@ -480,7 +480,7 @@ func TestLifecycle(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"upgrade", []string{"upgrade", "sidecar-cni", chart(t), "--namespace=mesh", "--reuse-values", "--set=image.tag=next,repair.mode=report"}, "--repair=report"},
+		{"upgrade", []string{"upgrade", "sidecar-cni", chart(t), "--namespace=mesh", "--reset-then-reuse-values", "--set=image.tag=next,repair.mode=report"}, "--repair=report"},
 		{"rollback", []string{"rollback", "sidecar-cni", "--namespace=mesh"}, "--repair=repair"},
 	} {
 		covered := watch(t, c)

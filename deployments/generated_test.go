@@ -60,9 +60,10 @@ after the installation tell how to see that it works.
 
 There is one installation in a cluster: nodes have one chain. Names are fixed, so that Helm refuses a second one.
 
-    helm upgrade sidecar-cni ./chart --namespace kube-system --reuse-values
+    helm upgrade sidecar-cni ./chart --namespace kube-system --reset-then-reuse-values
     helm uninstall sidecar-cni --namespace kube-system
 
+` + "`--reset-then-reuse-values`" + ` keeps what you have set and takes what is new in this chart; ` + "`--reuse-values`" + ` would leave that out.
 During an upgrade each node keeps its old agent until the new one is ready. Uninstalling has each node take itself out first,
 waits for that as long as ` + "`uninstall.timeout`" + ` says, and prints what is left. If the waiting itself fails, as without the right to
 pull the image, nothing is deleted: look at the Job sidecar-cni-uninstall, and uninstall again, or with ` + "`--no-hooks`" + ` and
