@@ -124,6 +124,9 @@ func (i *installer) install(ctx context.Context, note func(string)) error {
 		return err
 	}
 	changed, err := node.InstallBinary(i.source(), i.binary)
+	if errors.Is(err, node.ErrDeleted) {
+		return &trouble{badMount, err}
+	}
 	if err != nil {
 		return &trouble{badBinary, err}
 	}

@@ -248,7 +248,8 @@ func (s *settings) installer(ctx context.Context, object *corev1.Node, client *r
 	return i, err
 }
 
-// keep makes a pass whenever something has changed that matters, until ctx ends.
+// keep makes a pass whenever something has changed that matters, until ctx ends. A directory that was deleted on the node and
+// made again is seen by a new mount only: the kubelet gives the container one when it starts it anew.
 func (d *daemon) keep(ctx context.Context) error {
 	changes, err := node.Watch(ctx, d.watched(), d.log)
 	if err != nil {
@@ -280,6 +281,9 @@ func (d *daemon) keep(ctx context.Context) error {
 			due.Reset(d.turn(ctx))
 		}
 		made()
+		if d.last.reason == badMount {
+			return fmt.Errorf("%s: %s", d.last.reason, d.last.text)
+		}
 	}
 }
 

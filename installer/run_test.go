@@ -131,6 +131,38 @@ func TestUninstallAfterEachWay(t *testing.T) {
 	}
 }
 
+// A directory that is deleted on the node and made anew, as an upgrade of a distribution's package may do, is not the one that
+// was mounted. The daemon has that one by a descriptor here, as a container has it by its mount.
+func TestADirectoryThatIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"--bin-dir", "--conf-dir"} {
+		t.Run(flag, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+			dir := r.path(strings.TrimSuffix(strings.TrimPrefix(flag, "--"), "-dir"))
+			r.must(os.MkdirAll(dir, 0o755))
+			mount, err := os.Open(dir)
+			r.must(err)
+			defer mount.Close()
+			d := r.start(flag, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), mount.Fd()))
+			d.says(200)
+			r.must(os.RemoveAll(dir))
+			r.must(os.Mkdir(dir, 0o755))
+			select {
+			case err := <-d.ended:
+				if err == nil || !strings.Contains(d.log.String(), "deleted on the node after it was mounted: the agent has to be started anew") {
+					t.Errorf("it ended with %v\n%s", err, d.log)
+				}
+			case <-time.After(patience):
+				t.Fatal("the daemon goes on")
+			}
+			if flag == "--bin-dir" {
+				r.start().says(200)
+			}
+		})
+	}
+}
+
 // Multus where nobody told the chart of it: its directory is not mounted.
 func TestMultusThatTheChartWasNotTold(t *testing.T) {
 	t.Parallel()

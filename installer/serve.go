@@ -21,7 +21,6 @@ type status struct {
 	synced  func() bool  // whether the cache was filled once
 	serving atomic.Bool  // whether the plugin is answered
 	beat    atomic.Int64 // when the loop last turned
-	reach   atomic.Int64 // when all mounts last were alive
 }
 
 // ready says why the node is not, in a sentence.
@@ -38,22 +37,13 @@ func (s *status) ready() (string, bool) {
 	return "ready: " + now.text, true
 }
 
-// lost is how long the loop may be silent, or a mount dead, before the kubelet had better start the pod anew: a directory that
-// was deleted and made again on the host is seen by a new mount only.
+// lost is how long the loop may be silent before the kubelet had better start the container anew.
 const lost = 5 * time.Minute
 
-func (s *status) alive() bool {
-	reach := time.Unix(s.reach.Load(), 0)
-	return time.Since(time.Unix(s.beat.Load(), 0)) < lost && time.Since(reach) < lost
-}
+func (s *status) alive() bool { return time.Since(time.Unix(s.beat.Load(), 0)) < lost }
 
 // become notes the state.
-func (s *status) become(now state) {
-	s.now.Store(&now)
-	if now.reason != badMount {
-		s.reach.Store(time.Now().Unix())
-	}
-}
+func (s *status) become(now state) { s.now.Store(&now) }
 
 func (s *status) pages(reg prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
@@ -66,7 +56,7 @@ func (s *status) pages(reg prometheus.Gatherer) http.Handler {
 			say(w, "alive", true)
 			return
 		}
-		say(w, "the daemon's loop has been silent for long, or a directory of the host was deleted", false)
+		say(w, "the daemon's loop has been silent for long", false)
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	return mux

@@ -40,7 +40,7 @@ var meanings = map[reason]string{
 	badSettings: "the settings make no entry that the plugin could read",
 	badBinary:   "the plugin could not be put into the directory of the CNI plugins",
 	badDisk:     "a directory could not be read or written",
-	badMount:    "a directory was deleted on the node after it was mounted; the agent's pod is started anew for that",
+	badMount:    "a directory was deleted on the node after it was mounted; the agent ends, so that its container is started with a new mount",
 	badPlace:    "the container runtime uses other directories",
 	notLoaded:   "the entry is in the file, and the container runtime has not loaded it",
 	stillLoaded: "the entry was taken out of the file, and the container runtime still has it",

@@ -69,12 +69,8 @@ func list(dir string) ([]string, error) {
 		return nil, unnamed(err)
 	}
 	defer f.Close()
-	var stat unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
+	if err := deleted(f); err != nil {
 		return nil, err
-	}
-	if stat.Nlink == 0 {
-		return nil, ErrDeleted
 	}
 	names, err := f.Readdirnames(-1)
 	if err != nil {
@@ -86,7 +82,19 @@ func list(dir string) ([]string, error) {
 
 // ErrDeleted is of a directory that nobody can reach by its name any more. To a container that it was mounted into it looks
 // empty, and stays so.
-var ErrDeleted = fmt.Errorf("it was deleted on the node after it was mounted: start the agent's pod anew: %w", fs.ErrNotExist)
+var ErrDeleted = fmt.Errorf("it was deleted on the node after it was mounted: the agent has to be started anew: %w", fs.ErrNotExist)
+
+// deleted is ErrDeleted if the directory is such a one.
+func deleted(dir *os.File) error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &stat); err != nil {
+		return err
+	}
+	if stat.Nlink == 0 {
+		return ErrDeleted
+	}
+	return nil
+}
 
 // look returns what is under a name; it may have gone since it was listed.
 func (c Conf) look(name string) (f chain.File, there bool) {

@@ -105,7 +105,7 @@ func TestReadADirectoryThatWasDeletedUnderAMount(t *testing.T) {
 		removed := make(chan error)
 		go func() { removed <- os.Remove(dir) }()
 		must(<-removed)
-		if d, err := conf.Read(); err == nil || !strings.Contains(err.Error(), "start the agent's pod anew") {
+		if d, err := conf.Read(); err == nil || !strings.Contains(err.Error(), "has to be started anew") {
 			t.Errorf("%v, %v", seen(d), err)
 		}
 	})

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -51,7 +52,7 @@ func replace(path string, d draft, look func() error) error {
 	dir := filepath.Dir(path)
 	temp, err := os.CreateTemp(dir, tempPattern(filepath.Base(path)))
 	if err != nil {
-		return unnamed(err)
+		return cmp.Or(unwritable(dir), unnamed(err))
 	}
 	err = errors.Join(d.write(temp), temp.Chmod(d.mode), temp.Sync(), temp.Close())
 	if err == nil && look != nil {
@@ -65,6 +66,16 @@ func replace(path string, d draft, look func() error) error {
 		return unnamed(err)
 	}
 	return syncDir(dir)
+}
+
+// unwritable is ErrDeleted of a directory in which nothing can be made for that reason.
+func unwritable(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil //nolint:nilerr // whoever could not write in it says why
+	}
+	defer f.Close()
+	return deleted(f)
 }
 
 // syncDir makes the names in a directory outlive a loss of power.

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/sidecar-cni/sidecar-cni/test/cluster"
 )
 
@@ -27,6 +29,8 @@ func TestTrouble(t *testing.T) {
 		{"another CNI brings an earlier file", r.earlierConf},
 		{"the plugin's credentials are spoiled", r.credentialsSpoiled},
 		{"the API server is started anew", r.apiServerRestarted},
+		{"the plugin directory is deleted and made anew", r.pluginsMadeAnew},
+		{"the plugin and the agents are gone", r.pluginAndAgentGone},
 		{"the node's disk is full", r.diskFull},
 		{"the agent is killed every second", r.agentKilled}, // last: the kubelet takes its time with what was killed often
 	} {
@@ -141,6 +145,63 @@ func (r *rig) apiServerRestarted(t *testing.T) {
 	r.APIServer.Start(t)
 	r.expectStarts(t, "restarted")
 	r.awaitProduct(t)
+}
+
+// pluginsMadeAnew: as an upgrade of the distribution's package of CNI plugins does it. The agent's mount is dead then.
+func (r *rig) pluginsMadeAnew(t *testing.T) {
+	r.eachNode(func(n *cluster.Node) {
+		kept := filepath.Join(t.TempDir(), "bin")
+		n.Run(t, "", "cp", "-a", "/opt/cni/bin", kept)
+		if err := os.Remove(filepath.Join(kept, "sidecar-cni")); err != nil {
+			t.Fatal(err)
+		}
+		n.Run(t, "", "rm", "-r", "/opt/cni/bin")
+		n.Run(t, "", "cp", "-aT", kept, "/opt/cni/bin")
+		r.Await(t, "the plugin on "+n.Name, func(context.Context) error {
+			_, err := os.Stat(filepath.Join(n.BinDir(), "sidecar-cni"))
+			return err
+		})
+	})
+	r.awaitProduct(t)
+}
+
+// pluginAndAgentGone: then no pod starts, the agent's own neither, until an administrator does what the docs say.
+func (r *rig) pluginAndAgentGone(t *testing.T) {
+	r.sendAgentsAway(t)
+	r.eachNode(func(n *cluster.Node) { n.Run(t, "", "rm", "/opt/cni/bin/sidecar-cni") })
+	r.haveAgentsBack(t)
+	r.eachNode(func(n *cluster.Node) {
+		var pod *corev1.Pod
+		r.Await(t, "an agent's pod on "+n.Name, func(ctx context.Context) (err error) {
+			pod, err = r.agent(ctx, n)
+			return err
+		})
+		r.awaitEvent(t, pod, "FailedCreatePodSandBox", "sidecar-cni")
+		for _, line := range byHand(t) {
+			n.Run(t, "", "sh", "-ec", strings.ReplaceAll(line, "IMAGE", pod.Spec.Containers[0].Image))
+		}
+	})
+	r.awaitProduct(t)
+}
+
+// byHand are the lines of the docs for a node without the plugin.
+func byHand(t *testing.T) (lines []string) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/platforms.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## When the plugin is deleted\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for line := range strings.Lines(section) {
+		if command, ok := strings.CutPrefix(line, "    "); ok {
+			lines = append(lines, command)
+		}
+	}
+	if len(lines) != 3 {
+		t.Fatalf("the docs have %q", lines)
+	}
+	return lines
 }
 
 // agentKilled: whoever answers the plugin, agent or API server, no pod starts without redirection, and none fails.
