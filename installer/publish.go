@@ -30,7 +30,7 @@ func (d *daemon) become(ctx context.Context, now state) {
 	d.status.become(now)
 	// A Node object may be made anew under a running agent, with the taint.
 	again := d.untaint && now.ready() && time.Since(d.told) > tellEvery
-	if now.reason == superseded || !d.told.IsZero() && !again {
+	if now.reason == superseded || !d.told.IsZero() && !again || now.reason == effective && !d.stands(now) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, askBound)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
+	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/installer/nodestatus"
 	"github.com/sidecar-cni/sidecar-cni/installer/repair"
@@ -54,12 +55,15 @@ type daemon struct {
 
 	networkFirst atomic.Bool // whether the runtime sets up a sandbox's network before it starts anything in it
 
-	quarrel quarrel
-	last    state
-	passed  time.Time          // when the last pass ended
-	told    time.Time          // when the Node object was told the state; zero if it is still to be
-	look    chan struct{}      // asks for a look at the pods
-	asked   chan chan struct{} // asks for a pass, and is told
+	quarrel   quarrel
+	placed    state              // what the last pass came to, or what another writer has made of it since
+	since     time.Time          // when our work was put where it stands
+	contested bool               // it was undone again, and has not stood for a while since
+	last      state              // what everybody is told
+	passed    time.Time          // when the last pass ended
+	told      time.Time          // when the Node object was told the state; zero if it is still to be
+	look      chan struct{}      // asks for a look at the pods
+	asked     chan chan struct{} // asks for a pass, and is told
 }
 
 // daemon does it all until ctx ends, and leaves the node as it is.
@@ -311,8 +315,13 @@ func (d *daemon) turn(ctx context.Context) time.Duration {
 		return pause
 	}
 	now, changes := d.pass(ctx)
+	if now.reason == effective && d.placed.reason != effective {
+		d.since = time.Now()
+	}
+	d.placed = now
 	d.networkFirst.Store(d.runtime.Name == "containerd" || d.runtime.Name == "cri-o")
 	d.passed = time.Now()
+	now = d.calmed(now)
 	d.metrics.passed(now, len(changes) > 0)
 	d.metrics.expires(d.credentials)
 	d.become(ctx, now)
@@ -325,16 +334,32 @@ func (d *daemon) turn(ctx context.Context) time.Duration {
 	return passEvery
 }
 
+// calmed is what a node is shown to be in while another writer goes on: not ready, until our work has stood for a while.
+func (d *daemon) calmed(now state) state {
+	if d.contested && now.reason == effective && !d.stands(now) {
+		return d.last
+	}
+	d.contested = false
+	return now
+}
+
+// stands reports whether our work has outlived the time in which a network that starts, or another agent, writes its file
+// again. A file of our own beside the network's is in nobody's way.
+func (d *daemon) stands(now state) bool {
+	return now.way != chain.Inline && now.way != chain.Owned || time.Since(d.since) >= calm
+}
+
 // dispute looks whether somebody has taken out what the last pass put in. The first time it is mended at once: it may be a
 // network plugin that was updated. One that goes on is left alone for longer and longer.
 func (d *daemon) dispute(ctx context.Context) time.Duration {
-	if d.last.reason != effective || d.superseded() {
+	if d.placed.reason != effective || d.superseded() {
 		return 0
 	}
 	found := d.onDisk()
-	if !undone[found.reason] || found.file != d.last.file { // another file than the last is nobody's undoing
+	if !undone[found.reason] || found.file != d.placed.file { // another file than the last is nobody's undoing
 		return 0
 	}
+	d.placed = found
 	d.metrics.conflicts.WithLabelValues(found.file).Inc()
 	pause := d.quarrel.undone(found.file, time.Now())
 	d.log.Warn("lost place in chain", zap.String("path", filepath.Join(d.conf.Path, found.file)), zap.String("reason", string(found.reason)),
@@ -346,6 +371,7 @@ func (d *daemon) dispute(ctx context.Context) time.Duration {
 	if pause == 0 {
 		return 0
 	}
+	d.contested = true
 	d.metrics.show(found)
 	d.become(ctx, found)
 	return pause

@@ -431,6 +431,39 @@ func TestTheTaintIsRemovedOnceTheChainIsEffective(t *testing.T) {
 	}
 }
 
+// A network that starts writes its file more than once, and a taint that was taken away too early does not come back.
+func TestNothingIsToldBeforeTheEntryHasStood(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	object := r.api.Node("node-1")
+	object.Spec.Taints = []corev1.Taint{{Key: "sidecar-cni.io/not-ready", Effect: corev1.TaintEffectNoSchedule}}
+	r.api.PutNode(object)
+	d := r.start("--untaint", "--node-condition")
+	d.says(200)
+	early, shown := "", []int{200}
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if len(r.chain()) == 2 {
+			r.write("10-bridge.conflist", bridge)
+		}
+		n := r.api.Node("node-1")
+		if len(n.Spec.Taints) == 0 || strings.HasPrefix(condition(n), "True") {
+			early = fmt.Sprintf("taints %v, condition %q", n.Spec.Taints, condition(n))
+		}
+		if code, _ := d.get("/readyz"); code != shown[len(shown)-1] {
+			shown = append(shown, code)
+		}
+	}
+	if early != "" {
+		t.Errorf("told while another writer went on: %s", early)
+	}
+	if !slices.Equal(shown, []int{200, 503}) {
+		t.Errorf("readiness flaps: %v", shown)
+	}
+	d.says(200)
+	until(t, "the taint is gone", func() bool { return len(r.api.Node("node-1").Spec.Taints) == 0 })
+	until(t, "the condition says yes", func() bool { return condition(r.api.Node("node-1")) == "True Effective" })
+}
+
 func condition(n *corev1.Node) string {
 	for _, c := range n.Status.Conditions {
 		if c.Type == "SidecarCNIReady" {
