@@ -150,13 +150,11 @@ func (r *rig) apiServerRestarted(t *testing.T) {
 // pluginsMadeAnew: as an upgrade of the distribution's package of CNI plugins does it. The agent's mount is dead then.
 func (r *rig) pluginsMadeAnew(t *testing.T) {
 	r.eachNode(func(n *cluster.Node) {
-		kept := filepath.Join(t.TempDir(), "bin")
-		n.Run(t, "", "cp", "-a", "/opt/cni/bin", kept)
-		if err := os.Remove(filepath.Join(kept, "sidecar-cni")); err != nil {
-			t.Fatal(err)
-		}
+		n.Run(t, "", "cp", "-a", "/opt/cni/bin", "/opt/cni/package")
+		n.Run(t, "", "rm", "/opt/cni/package/sidecar-cni")
 		n.Run(t, "", "rm", "-r", "/opt/cni/bin")
-		n.Run(t, "", "cp", "-aT", kept, "/opt/cni/bin")
+		n.Run(t, "", "cp", "-aT", "/opt/cni/package", "/opt/cni/bin")
+		n.Run(t, "", "rm", "-r", "/opt/cni/package")
 		r.Await(t, "the plugin on "+n.Name, func(context.Context) error {
 			_, err := os.Stat(filepath.Join(n.BinDir(), "sidecar-cni"))
 			return err
