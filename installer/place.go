@@ -79,7 +79,7 @@ func (p *place) looksLike(object *corev1.Node) (name, why string) {
 func (p *place) readMultus() (chain.Dir, error) {
 	dir, err := p.multus.Read()
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("Multus is in the chain, so the way is standalone: %w, or not mounted into the agent's pod: "+
+		err = fmt.Errorf("the way is standalone, since Multus is in the chain: %w, or not mounted into the agent's pod: "+
 			"set the chart's way to standalone, and its multusConfDir where Multus reads another directory", err)
 	}
 	return dir, err

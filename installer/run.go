@@ -22,7 +22,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
-	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/installer/nodestatus"
 	"github.com/sidecar-cni/sidecar-cni/installer/repair"
@@ -332,47 +331,4 @@ func (d *daemon) turn(ctx context.Context) time.Duration {
 		return passEvery / 3
 	}
 	return passEvery
-}
-
-// calmed is what a node is shown to be in while another writer goes on: not ready, until our work has stood for a while.
-func (d *daemon) calmed(now state) state {
-	if d.contested && now.reason == effective && !d.stands(now) {
-		return d.last
-	}
-	d.contested = false
-	return now
-}
-
-// stands reports whether our work has outlived the time in which a network that starts, or another agent, writes its file
-// again. A file of our own beside the network's is in nobody's way.
-func (d *daemon) stands(now state) bool {
-	return now.way != chain.Inline && now.way != chain.Owned || time.Since(d.since) >= calm
-}
-
-// dispute looks whether somebody has taken out what the last pass put in. The first time it is mended at once: it may be a
-// network plugin that was updated. One that goes on is left alone for longer and longer.
-func (d *daemon) dispute(ctx context.Context) time.Duration {
-	if d.placed.reason != effective || d.superseded() {
-		return 0
-	}
-	found := d.onDisk()
-	if !undone[found.reason] || found.file != d.placed.file { // another file than the last is nobody's undoing
-		return 0
-	}
-	d.placed = found
-	d.metrics.conflicts.WithLabelValues(found.file).Inc()
-	pause := d.quarrel.undone(found.file, time.Now())
-	d.log.Warn("lost place in chain", zap.String("path", filepath.Join(d.conf.Path, found.file)), zap.String("reason", string(found.reason)),
-		zap.Duration("pause", pause))
-	if d.quarrel.lasting() {
-		d.events.Warn(d.reference(), "SidecarChainConflict", fmt.Sprintf("%s: %s; another writer does this again and again; %s",
-			filepath.Join(d.conf.Path, found.file), found.text, remedy(d.conf, found.file)))
-	}
-	if pause == 0 {
-		return 0
-	}
-	d.contested = true
-	d.metrics.show(found)
-	d.become(ctx, found)
-	return pause
 }
