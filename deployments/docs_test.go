@@ -18,7 +18,12 @@ import (
 // page reads one of the pages that are about the chart.
 func page(t *testing.T, name string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("../docs", name))
+	return readPage(t, filepath.Join("../docs", name))
+}
+
+func readPage(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,20 +178,38 @@ func TestIstioPage(t *testing.T) {
 	}
 }
 
-var link = regexp.MustCompile(`\]\(([^)#:]+)\)`)
+var (
+	link    = regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]+))?\)`) // without those to other sites
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	unnamed = regexp.MustCompile(`[^\w -]`)
+)
 
-// TestLinks follows those of the pages about the chart.
+// TestLinks follows those of all pages, to the section that they name.
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	for _, file := range []string{"../docs/security.md", "../docs/platforms.md", "../docs/from-istio-cni.md", "chart/README.md"} {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, match := range link.FindAllStringSubmatch(string(data), -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(file), match[1])); err != nil {
-				t.Errorf("%s: %v", file, err)
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "../README.md", "../CONTRIBUTING.md", "chart/README.md") {
+		for _, match := range link.FindAllStringSubmatch(readPage(t, page), -1) {
+			to := page
+			if match[1] != "" {
+				to = filepath.Join(filepath.Dir(page), match[1])
+			}
+			if _, err := os.Stat(to); err != nil {
+				t.Errorf("%s: %v", page, err)
+			} else if match[2] != "" && !slices.Contains(sections(readPage(t, to)), match[2]) {
+				t.Errorf("%s: %s has no section %s", page, to, match[2])
 			}
 		}
 	}
+}
+
+// sections are the names by which links lead to a page's headings.
+func sections(page string) (names []string) {
+	for _, match := range heading.FindAllStringSubmatch(page, -1) {
+		names = append(names, strings.ReplaceAll(unnamed.ReplaceAllString(strings.ToLower(match[1]), ""), " ", "-"))
+	}
+	return names
 }

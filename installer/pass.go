@@ -125,7 +125,7 @@ func (i *installer) install(ctx context.Context, note func(string)) error {
 	}
 	changed, err := node.InstallBinary(i.source(), i.binary)
 	if errors.Is(err, node.ErrDeleted) {
-		return &trouble{badMount, err}
+		return disk(err)
 	}
 	if err != nil {
 		return &trouble{badBinary, err}

@@ -78,7 +78,7 @@ func (p *place) looksLike(object *corev1.Node) (name, why string) {
 // readMultus reads Multus' directory, which the chart mounts for the way standalone alone.
 func (p *place) readMultus() (chain.Dir, error) {
 	dir, err := p.multus.Read()
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) && !errors.Is(err, node.ErrDeleted) {
 		err = fmt.Errorf("the way is standalone, since Multus is in the chain: %w, or not mounted into the agent's pod: "+
 			"set the chart's way to standalone, and its multusConfDir where Multus reads another directory", err)
 	}

@@ -135,11 +135,16 @@ func TestUninstallAfterEachWay(t *testing.T) {
 // was mounted. The daemon has that one by a descriptor here, as a container has it by its mount.
 func TestADirectoryThatIsMadeAnew(t *testing.T) {
 	t.Parallel()
-	for _, flag := range []string{"--bin-dir", "--conf-dir"} {
+	multus := `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus"}`
+	for flag, files := range map[string]map[string]string{
+		"--bin-dir":         {"10-bridge.conflist": bridge},
+		"--conf-dir":        {"10-bridge.conflist": bridge},
+		"--multus-conf-dir": {"00-multus.conf": multus},
+	} {
 		t.Run(flag, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
-			dir := r.path(strings.TrimSuffix(strings.TrimPrefix(flag, "--"), "-dir"))
+			r := newRig(t, files)
+			dir := r.path(strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(flag, "--"), "-dir"), "-conf"))
 			r.must(os.MkdirAll(dir, 0o755))
 			mount, err := os.Open(dir)
 			r.must(err)
@@ -152,6 +157,9 @@ func TestADirectoryThatIsMadeAnew(t *testing.T) {
 			case err := <-d.ended:
 				if err == nil || !strings.Contains(d.log.String(), "deleted on the node after it was mounted: the agent has to be started anew") {
 					t.Errorf("it ended with %v\n%s", err, d.log)
+				}
+				if strings.Contains(d.log.String(), "set the chart's way") {
+					t.Errorf("a remedy that would not help:\n%s", d.log)
 				}
 			case <-time.After(patience):
 				t.Fatal("the daemon goes on")

@@ -32,6 +32,10 @@ func (nft) Apply(
 	return undo, nil, err
 }
 
+func (nft) Verify(ctx context.Context, rs redirect.Ruleset) ([]redirect.Problem, error) {
+	return nftables.Verify(ctx, rs)
+}
+
 // variant is one of iptables, which finds the earlier rules in the kernel.
 type variant struct{ *iptables.Tables }
 
@@ -40,10 +44,6 @@ func (v variant) Apply(
 ) (undo func(earlier *redirect.Ruleset), warnings []string, err error) {
 	restore, warnings, err := v.Tables.Apply(ctx, rs)
 	return func(*redirect.Ruleset) { restore() }, warnings, err
-}
-
-func (nft) Verify(ctx context.Context, rs redirect.Ruleset) ([]redirect.Problem, error) {
-	return nftables.Verify(ctx, rs)
 }
 
 // findBackend returns what a name of the configuration stands for.

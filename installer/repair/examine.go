@@ -160,15 +160,15 @@ func (nft) Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), err err
 	return func() { restore(nil) }, err
 }
 
+func (nft) Verify(ctx context.Context, rs redirect.Ruleset) ([]redirect.Problem, error) {
+	return nftables.Verify(ctx, rs)
+}
+
 type xtables struct{ *iptables.Tables }
 
 func (x xtables) Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), err error) {
 	undo, _, err = x.Tables.Apply(ctx, rs)
 	return undo, err
-}
-
-func (nft) Verify(ctx context.Context, rs redirect.Ruleset) ([]redirect.Problem, error) {
-	return nftables.Verify(ctx, rs)
 }
 
 // A task is what to do in a namespace.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect/wire"
 )
 
 // An evaluation goes through the expressions of a rule of nft, in their order: each leaves values
@@ -31,29 +33,29 @@ func (e *evaluation) add(data []byte) error {
 	if err != nil {
 		return err
 	}
-	attrs, err := netlink.UnmarshalAttributes(find(one, unix.NFTA_EXPR_DATA))
+	attrs, err := netlink.UnmarshalAttributes(wire.Find(one, unix.NFTA_EXPR_DATA))
 	if err != nil {
 		return err
 	}
-	switch text(find(one, unix.NFTA_EXPR_NAME)) {
+	switch wire.Text(wire.Find(one, unix.NFTA_EXPR_NAME)) {
 	case "immediate":
-		value, err := readData(find(attrs, unix.NFTA_IMMEDIATE_DATA))
+		value, err := readData(wire.Find(attrs, unix.NFTA_IMMEDIATE_DATA))
 		if err != nil {
 			return err
 		}
-		e.take(number(find(attrs, unix.NFTA_IMMEDIATE_DREG)), []element{value})
+		e.take(number(wire.Find(attrs, unix.NFTA_IMMEDIATE_DREG)), []element{value})
 	case "lookup":
-		into := find(attrs, unix.NFTA_LOOKUP_DREG)
+		into := wire.Find(attrs, unix.NFTA_LOOKUP_DREG)
 		if into == nil {
 			return nil // in a set: it is a condition
 		}
-		elements, err := e.reader.elementsOf(e.family, e.table, text(find(attrs, unix.NFTA_LOOKUP_SET)))
+		elements, err := e.reader.elementsOf(e.family, e.table, wire.Text(wire.Find(attrs, unix.NFTA_LOOKUP_SET)))
 		if err != nil {
 			return err
 		}
 		e.take(number(into), elements)
 	case "counter":
-		if packets := find(attrs, unix.NFTA_COUNTER_PACKETS); len(packets) == 8 {
+		if packets := wire.Find(attrs, unix.NFTA_COUNTER_PACKETS); len(packets) == 8 {
 			e.rule.counted, e.rule.packets = true, binary.BigEndian.Uint64(packets)
 		}
 	case "redir":
@@ -62,13 +64,13 @@ func (e *evaluation) add(data []byte) error {
 		const registerOfPort = 3 // NFTA_TPROXY_REG_PORT (linux/netfilter/nf_tables.h)
 		e.redirects(e.ports(attrs, registerOfPort, 0))
 	case "nat":
-		if number(find(attrs, unix.NFTA_NAT_TYPE)) == unix.NFT_NAT_DNAT {
+		if number(wire.Find(attrs, unix.NFTA_NAT_TYPE)) == unix.NFT_NAT_DNAT {
 			ports := e.ports(attrs, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
 			e.redirects(ports && e.local(attrs))
 		}
 	case "target": // an extension of iptables, behind iptables-nft
 		t := xtTarget{
-			name: text(find(attrs, unix.NFTA_TARGET_NAME)), info: find(attrs, unix.NFTA_TARGET_INFO),
+			name: wire.Text(wire.Find(attrs, unix.NFTA_TARGET_NAME)), info: wire.Find(attrs, unix.NFTA_TARGET_INFO),
 			ipv6: e.family == unix.NFPROTO_IPV6,
 		}
 		if t.redirects() {
@@ -130,7 +132,7 @@ func (e *evaluation) values(register []byte, size int) [][]byte {
 // ports reports whether the proxy listens on one of the ports that two registers bound; without a
 // second it is one port.
 func (e *evaluation) ports(attrs []netlink.Attribute, first, last uint16) bool {
-	from, to := e.values(find(attrs, first), 2), e.values(find(attrs, last), 2)
+	from, to := e.values(wire.Find(attrs, first), 2), e.values(wire.Find(attrs, last), 2)
 	for i, v := range from {
 		end := v
 		if len(to) == len(from) {
@@ -146,10 +148,10 @@ func (e *evaluation) ports(attrs []netlink.Attribute, first, last uint16) bool {
 // local reports whether a DNAT may lead to this pod.
 func (e *evaluation) local(nat []netlink.Attribute) bool {
 	size := 4
-	if number(find(nat, unix.NFTA_NAT_FAMILY)) == unix.NFPROTO_IPV6 {
+	if number(wire.Find(nat, unix.NFTA_NAT_FAMILY)) == unix.NFPROTO_IPV6 {
 		size = 16
 	}
-	addrs := e.values(find(nat, unix.NFTA_NAT_REG_ADDR_MIN), size)
+	addrs := e.values(wire.Find(nat, unix.NFTA_NAT_REG_ADDR_MIN), size)
 	return slices.ContainsFunc(addrs, func(v []byte) bool {
 		addr, _ := netip.AddrFromSlice(v)
 		return e.reader.proxy.local(addr)

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
-	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/traces"
 	"github.com/sidecar-cni/sidecar-cni/redirect/wire"
 )
 
@@ -21,7 +21,7 @@ import (
 // counter (linux/netfilter_ipv4/ip_tables.h and its neighbour).
 type protocol struct {
 	name     string
-	tables   string
+	family   redirect.Family
 	domain   int
 	level    int
 	targets  int
@@ -29,8 +29,8 @@ type protocol struct {
 }
 
 var protocols = []protocol{
-	{"ip", "/proc/thread-self/net/ip_tables_names", unix.AF_INET, unix.IPPROTO_IP, 88, 96},
-	{"ip6", "/proc/thread-self/net/ip6_tables_names", unix.AF_INET6, unix.IPPROTO_IPV6, 140, 152},
+	{"ip", redirect.IPv4, unix.AF_INET, unix.IPPROTO_IP, 88, 96},
+	{"ip6", redirect.IPv6, unix.AF_INET6, unix.IPPROTO_IPV6, 140, 152},
 }
 
 // The kernel's interface (linux/netfilter/x_tables.h).
@@ -54,17 +54,14 @@ var errBroken = errors.New("the kernel's table is not as linux/netfilter_ipv4/ip
 func readLegacy(to proxy) ([]*chain, error) {
 	var chains []*chain
 	for _, p := range protocols {
-		names, err := os.ReadFile(p.tables)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // this kernel has none
-		}
+		tables, err := traces.LegacyTables(p.family)
 		if errors.Is(err, fs.ErrPermission) {
 			return nil, fmt.Errorf("%w: in a namespace of another user namespace this needs CAP_DAC_READ_SEARCH", err)
 		}
 		if err != nil {
 			return nil, err
 		}
-		for table := range strings.FieldsSeq(string(names)) {
+		for _, table := range tables {
 			if !slices.Contains([]string{"nat", "mangle", "raw"}, table) {
 				continue
 			}
@@ -163,8 +160,8 @@ func (t *legacyTable) parse(to proxy) error {
 			now = t.begin(at, "")
 			now.hooked = sees
 		}
-		if name := text(target[targetName:chainName]); name == "ERROR" { // the chain begins behind it
-			now = t.begin(at+len(entry), text(target[chainName:]))
+		if name := wire.Text(target[targetName:chainName]); name == "ERROR" { // the chain begins behind it
+			now = t.begin(at+len(entry), wire.Text(target[chainName:]))
 		} else if now != nil {
 			now.rules = append(now.rules, t.rule(entry, at+len(entry), to))
 		}
@@ -215,7 +212,7 @@ func (t *legacyTable) rule(entry []byte, next int, to proxy) rule {
 	r := rule{ours: bytes.Contains(entry, []byte(ownComment)), counted: true}
 	r.packets = binary.NativeEndian.Uint64(entry[t.of.counters:])
 	x := xtTarget{
-		name: text(target[targetName:chainName]), info: target[chainName:],
+		name: wire.Text(target[targetName:chainName]), info: target[chainName:],
 		ipv6: t.of.domain == unix.AF_INET6,
 	}
 	switch {

@@ -5,14 +5,12 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect/traces"
 )
 
-const (
-	// ownComment begins the comments of our rules in iptables.
-	ownComment = "sidecar-cni: "
-	// meshChains begins the names of istio-init's chains, and of ours.
-	meshChains = "ISTIO_"
-)
+// ownComment begins the comments of our rules in iptables.
+const ownComment = "sidecar-cni: "
 
 // A sign is a chain in a namespace that redirects to the sidecar.
 type sign struct {
@@ -80,7 +78,7 @@ func signsIn(chains []*chain) []sign {
 	for _, c := range chains {
 		ours := slices.ContainsFunc(c.rules, func(r rule) bool { return r.ours && r.redirects })
 		others := reached[c.key] && slices.ContainsFunc(c.rules, func(r rule) bool {
-			return !r.ours && (r.captures || strings.HasPrefix(c.name, meshChains))
+			return !r.ours && (r.captures || strings.HasPrefix(c.name, traces.MeshChains))
 		})
 		if ours {
 			signs = append(signs, sign{c.where, true})

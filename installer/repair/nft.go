@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
+	"github.com/sidecar-cni/sidecar-cni/redirect/traces"
 	"github.com/sidecar-cni/sidecar-cni/redirect/wire"
 )
-
-const typeMask = ^uint16(unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
 
 // An nftReader reads the namespace's nftables, where iptables-nft keeps its rules, too.
 type nftReader struct {
@@ -72,11 +71,6 @@ func (r *nftReader) dump(
 	})
 }
 
-var families = map[byte]string{
-	unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6",
-	unix.NFPROTO_ARP: "arp", unix.NFPROTO_NETDEV: "netdev", unix.NFPROTO_BRIDGE: "bridge",
-}
-
 // chainKey names a chain: its name is its own within its table only.
 func chainKey(family byte, table, name string) string {
 	return fmt.Sprintf("%d %q %q", family, table, name)
@@ -89,24 +83,24 @@ func (r *nftReader) readChains() error {
 	}
 	dormant := map[string]bool{} // their chains are there, and not hooked
 	for _, o := range tables {
-		key := chainKey(o.Header[0], text(find(o.Attrs, unix.NFTA_TABLE_NAME)), "")
-		dormant[key] = number(find(o.Attrs, unix.NFTA_TABLE_FLAGS))&unix.NFT_TABLE_F_DORMANT != 0
+		key := chainKey(o.Header[0], wire.Text(wire.Find(o.Attrs, unix.NFTA_TABLE_NAME)), "")
+		dormant[key] = number(wire.Find(o.Attrs, unix.NFTA_TABLE_FLAGS))&unix.NFT_TABLE_F_DORMANT != 0
 	}
 	chains, err := r.list(unix.NFT_MSG_GETCHAIN)
 	if err != nil {
 		return err
 	}
 	for _, o := range chains {
-		family, table := o.Header[0], text(find(o.Attrs, unix.NFTA_CHAIN_TABLE))
-		name := text(find(o.Attrs, unix.NFTA_CHAIN_NAME))
-		translates := text(find(o.Attrs, unix.NFTA_CHAIN_TYPE)) == "nat"
-		hooked, err := seesPod(family, table == "filter" && !translates, find(o.Attrs, unix.NFTA_CHAIN_HOOK))
+		family, table := o.Header[0], wire.Text(wire.Find(o.Attrs, unix.NFTA_CHAIN_TABLE))
+		name := wire.Text(wire.Find(o.Attrs, unix.NFTA_CHAIN_NAME))
+		translates := wire.Text(wire.Find(o.Attrs, unix.NFTA_CHAIN_TYPE)) == "nat"
+		hooked, err := seesPod(family, table == "filter" && !translates, wire.Find(o.Attrs, unix.NFTA_CHAIN_HOOK))
 		if err != nil {
 			return err
 		}
 		c := &chain{
 			key: chainKey(family, table, name), name: name,
-			where:  fmt.Sprintf("chain %s of table %s %s", name, families[family], table),
+			where:  fmt.Sprintf("chain %s of table %s %s", name, traces.FamilyName(family), table),
 			hooked: hooked && !dormant[chainKey(family, table, "")],
 		}
 		r.chains, r.byKey[c.key] = append(r.chains, c), c
@@ -123,17 +117,17 @@ func seesPod(family byte, filters bool, hook []byte) (bool, error) {
 		return false, nil
 	}
 	attrs, err := netlink.UnmarshalAttributes(hook)
-	at := number(find(attrs, unix.NFTA_HOOK_HOOKNUM))
+	at := number(wire.Find(attrs, unix.NFTA_HOOK_HOOKNUM))
 	return at == unix.NF_INET_PRE_ROUTING || at == unix.NF_INET_LOCAL_OUT, err
 }
 
 func (r *nftReader) readRule(o wire.Object) error {
-	family, table := o.Header[0], text(find(o.Attrs, unix.NFTA_RULE_TABLE))
-	c := r.byKey[chainKey(family, table, text(find(o.Attrs, unix.NFTA_RULE_CHAIN)))]
+	family, table := o.Header[0], wire.Text(wire.Find(o.Attrs, unix.NFTA_RULE_TABLE))
+	c := r.byKey[chainKey(family, table, wire.Text(wire.Find(o.Attrs, unix.NFTA_RULE_CHAIN)))]
 	if c == nil {
 		return nil // deleted meanwhile, with its chain
 	}
-	expressions, err := netlink.UnmarshalAttributes(find(o.Attrs, unix.NFTA_RULE_EXPRESSIONS))
+	expressions, err := netlink.UnmarshalAttributes(wire.Find(o.Attrs, unix.NFTA_RULE_EXPRESSIONS))
 	if err != nil {
 		return err
 	}
@@ -151,8 +145,8 @@ func (r *nftReader) readRule(o wire.Object) error {
 // commented reports whether a rule of iptables-nft has our comment, which some versions keep
 // beside the rule.
 func commented(attrs []netlink.Attribute) bool {
-	return bytes.Contains(find(attrs, unix.NFTA_RULE_EXPRESSIONS), []byte(ownComment)) ||
-		bytes.Contains(find(attrs, unix.NFTA_RULE_USERDATA), []byte(ownComment))
+	return bytes.Contains(wire.Find(attrs, unix.NFTA_RULE_EXPRESSIONS), []byte(ownComment)) ||
+		bytes.Contains(wire.Find(attrs, unix.NFTA_RULE_USERDATA), []byte(ownComment))
 }
 
 // An element is what a map has for a key: the data of values, or a chain.
@@ -166,7 +160,7 @@ func (r *nftReader) elementsOf(family byte, table, set string) ([]element, error
 	key := chainKey(family, table, set)
 	if known, ok := r.elements[key]; ok {
 		if r.work += len(known); r.work > maxWork {
-			return nil, fmt.Errorf("maps of table %s %s: %w", families[family], table, wire.ErrTooMuch)
+			return nil, fmt.Errorf("maps of table %s %s: %w", traces.FamilyName(family), table, wire.ErrTooMuch)
 		}
 		return known, nil
 	}
@@ -175,11 +169,11 @@ func (r *nftReader) elementsOf(family byte, table, set string) ([]element, error
 		{Type: unix.NFTA_SET_ELEM_LIST_SET, Data: []byte(set + "\x00")},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("map %s of table %s %s: %w", set, families[family], table, err)
+		return nil, fmt.Errorf("map %s of table %s %s: %w", set, traces.FamilyName(family), table, err)
 	}
 	elements := []element{}
 	for _, o := range objects {
-		list, err := netlink.UnmarshalAttributes(find(o.Attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS))
+		list, err := netlink.UnmarshalAttributes(wire.Find(o.Attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS))
 		if err != nil {
 			return nil, err
 		}
@@ -188,14 +182,14 @@ func (r *nftReader) elementsOf(family byte, table, set string) ([]element, error
 			if err != nil {
 				return nil, err
 			}
-			e, err := readData(find(attrs, unix.NFTA_SET_ELEM_DATA))
+			e, err := readData(wire.Find(attrs, unix.NFTA_SET_ELEM_DATA))
 			if err != nil {
 				return nil, err
 			}
 			elements = append(elements, e)
 		}
 		if len(elements) > maxWork {
-			return nil, fmt.Errorf("map %s of table %s %s: %w", set, families[family], table, wire.ErrTooMuch)
+			return nil, fmt.Errorf("map %s of table %s %s: %w", set, traces.FamilyName(family), table, wire.ErrTooMuch)
 		}
 	}
 	r.elements[key] = elements
@@ -208,23 +202,9 @@ func readData(data []byte) (element, error) {
 	if err != nil {
 		return element{}, err
 	}
-	verdict, err := netlink.UnmarshalAttributes(find(attrs, unix.NFTA_DATA_VERDICT))
-	to := text(find(verdict, unix.NFTA_VERDICT_CHAIN))
-	return element{find(attrs, unix.NFTA_DATA_VALUE), to}, err
-}
-
-func find(attrs []netlink.Attribute, kind uint16) []byte {
-	for _, a := range attrs {
-		if a.Type&typeMask == kind {
-			return a.Data
-		}
-	}
-	return nil
-}
-
-func text(data []byte) string {
-	before, _, _ := bytes.Cut(data, []byte{0})
-	return string(before)
+	verdict, err := netlink.UnmarshalAttributes(wire.Find(attrs, unix.NFTA_DATA_VERDICT))
+	to := wire.Text(wire.Find(verdict, unix.NFTA_VERDICT_CHAIN))
+	return element{wire.Find(attrs, unix.NFTA_DATA_VALUE), to}, err
 }
 
 // number reads what netfilter writes in the network's order. An attribute that is not there is 0.

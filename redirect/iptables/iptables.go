@@ -105,6 +105,10 @@ func (t *Tables) Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), w
 	if err != nil {
 		return nil, nil, err
 	}
+	used, err := t.used()
+	if err != nil {
+		return nil, nil, err
+	}
 	undoRouting, err := routing.Apply(rs)
 	if err != nil {
 		return nil, nil, err
@@ -119,7 +123,7 @@ func (t *Tables) Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), w
 		undoRouting()
 	}
 	for _, f := range t.families() {
-		before, err := t.apply(ctx, rs, f)
+		before, err := t.apply(ctx, rs, f, used)
 		if before != nil {
 			changed = append(changed, change{f, before})
 		}
@@ -155,16 +159,12 @@ func (t *Tables) restoreTo(ctx context.Context, c change) error {
 
 // apply writes the rules of a family. It returns what the family had of ours before, nil if nothing was changed. The
 // namespace of a new pod has nothing, and there the programs need not be asked for it.
-func (t *Tables) apply(ctx context.Context, rs redirect.Ruleset, f redirect.Family) (before listing, err error) {
+func (t *Tables) apply(ctx context.Context, rs redirect.Ruleset, f redirect.Family, used families) (before listing, err error) {
 	rules := creationsOf(rs, f)
 	if len(rules) == 0 {
 		return nil, nil
 	}
-	used, err := t.used(f)
-	if err != nil {
-		return nil, err
-	}
-	if !used {
+	if !used[f] {
 		return listing{}, explain(t.restore(ctx, f, deletions{}.replacedBy(rules)))
 	}
 	have, err := t.read(ctx, f)
@@ -181,18 +181,33 @@ func (t *Tables) apply(ctx context.Context, rs redirect.Ruleset, f redirect.Fami
 	return have, explain(t.restore(ctx, f, ours.replacedBy(rules)))
 }
 
-// used reports whether a family may have rules of ours, or of a mesh at all.
-func (t *Tables) used(f redirect.Family) (bool, error) {
+// families is a set of them.
+type families map[redirect.Family]bool
+
+// used tells which families may have rules of ours, or of a mesh at all.
+func (t *Tables) used() (families, error) {
+	used := families{}
 	if t.variant == Legacy {
-		tables, err := traces.LegacyTables(f)
-		return len(tables) > 0, err
+		for _, f := range t.families() {
+			tables, err := traces.LegacyTables(f)
+			if err != nil {
+				return nil, err
+			}
+			used[f] = len(tables) > 0
+		}
+		return used, nil
 	}
 	chains, err := traces.Chains()
-	return slices.ContainsFunc(chains, func(c traces.Chain) bool { return c.Family == nftFamilies[f] }), err
+	for _, c := range chains {
+		switch c.Family { // where iptables-nft keeps its tables
+		case "ip":
+			used[redirect.IPv4] = true
+		case "ip6":
+			used[redirect.IPv6] = true
+		}
+	}
+	return used, err
 }
-
-// nftFamilies are the families of nftables in which iptables-nft keeps its tables.
-var nftFamilies = map[redirect.Family]string{redirect.IPv4: "ip", redirect.IPv6: "ip6"}
 
 // explain adds what is behind a refusal that the programs do not understand themselves.
 func explain(err error) error {

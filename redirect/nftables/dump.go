@@ -15,18 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
-)
-
-const (
-	nfgenmsgLen = 4      // the header of a netfilter message, ahead of its attributes
-	typeMask    = 0x3fff // of an attribute, without its two flags
+	"github.com/sidecar-cni/sidecar-cni/redirect/wire"
 )
 
 // readTable reports whether our table is there, and its flags: a dormant one has rules and applies none.
 func (s socket) readTable() (flags uint32, there bool, err error) {
 	err = s.dump(unix.NFT_MSG_GETTABLE, nil, func(attrs []netlink.Attribute) error {
 		if name(attrs, unix.NFTA_TABLE_NAME) == TableName {
-			flags, there = num(find(attrs, unix.NFTA_TABLE_FLAGS)), true
+			flags, there = num(wire.Find(attrs, unix.NFTA_TABLE_FLAGS)), true
 		}
 		return nil
 	})
@@ -41,14 +37,14 @@ func (s socket) readChains() (map[string]string, error) {
 			return nil
 		}
 		var b *base
-		if data := find(attrs, unix.NFTA_CHAIN_HOOK); data != nil {
+		if data := wire.Find(attrs, unix.NFTA_CHAIN_HOOK); data != nil {
 			hook, err := netlink.UnmarshalAttributes(data)
 			if err != nil {
 				return err
 			}
 			b = &base{
-				kind: name(attrs, unix.NFTA_CHAIN_TYPE), hook: num(find(hook, unix.NFTA_HOOK_HOOKNUM)),
-				priority: int32(num(find(hook, unix.NFTA_HOOK_PRIORITY))), policy: num(find(attrs, unix.NFTA_CHAIN_POLICY)),
+				kind: name(attrs, unix.NFTA_CHAIN_TYPE), hook: num(wire.Find(hook, unix.NFTA_HOOK_HOOKNUM)),
+				priority: int32(num(wire.Find(hook, unix.NFTA_HOOK_PRIORITY))), policy: num(wire.Find(attrs, unix.NFTA_CHAIN_POLICY)),
 			}
 		}
 		chains[name(attrs, unix.NFTA_CHAIN_NAME)] = b.String()
@@ -74,7 +70,7 @@ func (s socket) readRules(sets map[string]string) (map[string][]redirect.Line, e
 }
 
 func readRule(attrs []netlink.Attribute, sets map[string]string) (redirect.Line, error) {
-	list, err := netlink.UnmarshalAttributes(find(attrs, unix.NFTA_RULE_EXPRESSIONS))
+	list, err := netlink.UnmarshalAttributes(wire.Find(attrs, unix.NFTA_RULE_EXPRESSIONS))
 	if err != nil {
 		return redirect.Line{}, err
 	}
@@ -84,7 +80,7 @@ func readRule(attrs []netlink.Attribute, sets map[string]string) (redirect.Line,
 			return redirect.Line{}, err
 		}
 	}
-	text := string(key) + comment(find(attrs, unix.NFTA_RULE_USERDATA))
+	text := string(key) + comment(wire.Find(attrs, unix.NFTA_RULE_USERDATA))
 	return redirect.Line{Key: text, Text: text}, nil
 }
 
@@ -96,8 +92,8 @@ func (s socket) readSets() (map[string]string, error) {
 	err := s.dump(unix.NFT_MSG_GETSET, filter, func(attrs []netlink.Attribute) error {
 		names = append(names, name(attrs, unix.NFTA_SET_NAME))
 		sets = append(sets, set{
-			interval: num(find(attrs, unix.NFTA_SET_FLAGS))&unix.NFT_SET_INTERVAL != 0,
-			key:      num(find(attrs, unix.NFTA_SET_KEY_TYPE)),
+			interval: num(wire.Find(attrs, unix.NFTA_SET_FLAGS))&unix.NFT_SET_INTERVAL != 0,
+			key:      num(wire.Find(attrs, unix.NFTA_SET_KEY_TYPE)),
 		})
 		return nil
 	})
@@ -118,7 +114,7 @@ func (s socket) readElements(set string) ([]element, error) {
 	var elements []element
 	filter := []netlink.Attribute{text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName), text(unix.NFTA_SET_ELEM_LIST_SET, set)}
 	err := s.dump(unix.NFT_MSG_GETSETELEM, filter, func(attrs []netlink.Attribute) error {
-		list, err := netlink.UnmarshalAttributes(find(attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS))
+		list, err := netlink.UnmarshalAttributes(wire.Find(attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS))
 		if err != nil {
 			return err
 		}
@@ -127,12 +123,12 @@ func (s socket) readElements(set string) ([]element, error) {
 			if err != nil {
 				return err
 			}
-			key, err := netlink.UnmarshalAttributes(find(e, unix.NFTA_SET_ELEM_KEY))
+			key, err := netlink.UnmarshalAttributes(wire.Find(e, unix.NFTA_SET_ELEM_KEY))
 			if err != nil {
 				return err
 			}
-			ends := num(find(e, unix.NFTA_SET_ELEM_FLAGS))&unix.NFT_SET_ELEM_INTERVAL_END != 0
-			elements = append(elements, element{find(key, unix.NFTA_DATA_VALUE), ends})
+			ends := num(wire.Find(e, unix.NFTA_SET_ELEM_FLAGS))&unix.NFT_SET_ELEM_INTERVAL_END != 0
+			elements = append(elements, element{wire.Find(key, unix.NFTA_DATA_VALUE), ends})
 		}
 		return nil
 	})
@@ -172,7 +168,7 @@ func decode(to, data []byte, sets map[string]string) ([]byte, error) {
 	if name == "counter" {
 		return append(to, "counter "...), nil
 	}
-	list, err := netlink.UnmarshalAttributes(find(attrs, unix.NFTA_EXPR_DATA))
+	list, err := netlink.UnmarshalAttributes(wire.Find(attrs, unix.NFTA_EXPR_DATA))
 	if err != nil {
 		return nil, err
 	}
@@ -187,9 +183,9 @@ func decode(to, data []byte, sets map[string]string) ([]byte, error) {
 }
 
 func decodeFields(to []byte, name string, list []netlink.Attribute) ([]byte, error) {
-	slices.SortFunc(list, func(a, b netlink.Attribute) int { return cmp.Compare(a.Type&typeMask, b.Type&typeMask) })
+	slices.SortFunc(list, func(a, b netlink.Attribute) int { return cmp.Compare(a.Type&wire.TypeMask, b.Type&wire.TypeMask) })
 	for _, a := range list {
-		kind := a.Type & typeMask
+		kind := a.Type & wire.TypeMask
 		if zero, ok := implied[name][kind]; ok && (zero == nil || bytes.Equal(a.Data, zero)) {
 			continue
 		}
@@ -215,7 +211,7 @@ func decodeFields(to []byte, name string, list []netlink.Attribute) ([]byte, err
 
 // listOf returns the content of the list that a lookup names: by the kernel's name or, before it has one, by number.
 func listOf(attrs []netlink.Attribute, sets map[string]string) string {
-	set, id := name(attrs, unix.NFTA_LOOKUP_SET), num(find(attrs, unix.NFTA_LOOKUP_SET_ID))
+	set, id := name(attrs, unix.NFTA_LOOKUP_SET), num(wire.Find(attrs, unix.NFTA_LOOKUP_SET_ID))
 	if set != anonymous {
 		id = 0
 	}
@@ -238,19 +234,7 @@ func (s *set) digest() string {
 	return fmt.Sprintf("type %d interval %t {%s}", s.key, s.interval, strings.Join(elements, ","))
 }
 
-// find returns the value of an attribute, nil if it is not there.
-func find(attrs []netlink.Attribute, kind uint16) []byte {
-	for _, a := range attrs {
-		if a.Type&typeMask == kind {
-			return a.Data
-		}
-	}
-	return nil
-}
-
-func name(attrs []netlink.Attribute, kind uint16) string { return cstring(find(attrs, kind)) }
-
-func cstring(b []byte) string { return strings.TrimRight(string(b), "\x00") }
+func name(attrs []netlink.Attribute, kind uint16) string { return wire.Text(wire.Find(attrs, kind)) }
 
 func num(b []byte) uint32 {
 	var n uint32

@@ -188,7 +188,7 @@ func Addresses(f redirect.Family) ([]netip.Addr, error) {
 	}
 	var all []netip.Addr
 	for _, o := range objects {
-		if a, ok := netip.AddrFromSlice(attribute(o, unix.IFA_ADDRESS)); ok && !onLo(o) && o.Header[0] == inet(f) {
+		if a, ok := netip.AddrFromSlice(wire.Find(o.Attrs, unix.IFA_ADDRESS)); ok && !onLo(o) && o.Header[0] == inet(f) {
 			all = append(all, a)
 		}
 	}

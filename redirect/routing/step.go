@@ -81,7 +81,7 @@ func addressStep(p netip.Prefix) step {
 		attrs:  []netlink.Attribute{{Type: unix.IFA_LOCAL, Data: addr}, {Type: unix.IFA_ADDRESS, Data: addr}},
 		list:   addressesOf(family),
 		same: func(o wire.Object) bool {
-			return onLo(o) && int(o.Header[1]) == p.Bits() && bytes.Equal(attribute(o, unix.IFA_ADDRESS), addr)
+			return onLo(o) && int(o.Header[1]) == p.Bits() && bytes.Equal(wire.Find(o.Attrs, unix.IFA_ADDRESS), addr)
 		},
 	}
 }
@@ -99,7 +99,7 @@ func routeStep(r redirect.PolicyRoute, f redirect.Family) step {
 		list:   wire.Message{Type: unix.RTM_GETROUTE, Header: append([]byte{inet(f)}, make([]byte, 11)...)},
 		same: func(o wire.Object) bool {
 			return o.Header[1] == 0 && o.Header[7] == unix.RTN_LOCAL &&
-				bytes.Equal(attribute(o, unix.RTA_TABLE), table) && bytes.Equal(attribute(o, unix.RTA_OIF), lo)
+				bytes.Equal(wire.Find(o.Attrs, unix.RTA_TABLE), table) && bytes.Equal(wire.Find(o.Attrs, unix.RTA_OIF), lo)
 		},
 	}
 }
@@ -115,7 +115,7 @@ func ruleStep(r redirect.PolicyRoute, f redirect.Family) step {
 		attrs:  []netlink.Attribute{{Type: unix.FRA_FWMARK, Data: mark}, {Type: unix.FRA_TABLE, Data: table}},
 		list:   rulesOf(f),
 		same: func(o wire.Object) bool {
-			return bytes.Equal(attribute(o, unix.FRA_FWMARK), mark) && bytes.Equal(attribute(o, unix.FRA_TABLE), table)
+			return bytes.Equal(wire.Find(o.Attrs, unix.FRA_FWMARK), mark) && bytes.Equal(wire.Find(o.Attrs, unix.FRA_TABLE), table)
 		},
 	}
 }
@@ -130,14 +130,6 @@ func rulesOf(f redirect.Family) wire.Message {
 
 // onLo reports whether an ifaddrmsg is about lo.
 func onLo(o wire.Object) bool { return bytes.Equal(o.Header[4:8], number(loIndex)) }
-
-func attribute(o wire.Object, kind uint16) []byte {
-	i := slices.IndexFunc(o.Attrs, func(a netlink.Attribute) bool { return a.Type == kind })
-	if i < 0 {
-		return nil
-	}
-	return o.Attrs[i].Data
-}
 
 func number(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 

@@ -14,7 +14,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
@@ -35,6 +34,9 @@ var families = map[byte]string{
 	unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_ARP: "arp",
 	unix.NFPROTO_NETDEV: "netdev", unix.NFPROTO_BRIDGE: "bridge",
 }
+
+// FamilyName is how nft calls a family.
+func FamilyName(family byte) string { return families[family] }
 
 // Chains lists the chains of nftables whose names are those of a mesh. A kernel without nftables has none.
 func Chains() ([]Chain, error) {
@@ -58,21 +60,15 @@ func Chains() ([]Chain, error) {
 	}
 	var chains []Chain
 	for _, o := range objects {
-		c := Chain{families[o.Header[0]], text(o.Attrs, unix.NFTA_CHAIN_TABLE), text(o.Attrs, unix.NFTA_CHAIN_NAME)}
+		c := Chain{
+			Family: FamilyName(o.Header[0]),
+			Table:  wire.Text(wire.Find(o.Attrs, unix.NFTA_CHAIN_TABLE)), Name: wire.Text(wire.Find(o.Attrs, unix.NFTA_CHAIN_NAME)),
+		}
 		if strings.HasPrefix(c.Name, MeshChains) {
 			chains = append(chains, c)
 		}
 	}
 	return chains, nil
-}
-
-func text(attrs []netlink.Attribute, kind uint16) string {
-	for _, a := range attrs {
-		if a.Type == kind {
-			return strings.TrimRight(string(a.Data), "\x00")
-		}
-	}
-	return ""
 }
 
 var legacyNames = map[redirect.Family]string{

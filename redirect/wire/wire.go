@@ -44,8 +44,8 @@ type Socket struct {
 const (
 	receiveLen = 64 << 10 // the kernel fills 32 KiB at most
 	sendBuffer = 16 << 20 // takes the longest lists in one transaction; netlink refuses what does not fit
-	// typeMask leaves out the flags that an attribute's type carries.
-	typeMask = ^uint16(unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
+	// TypeMask leaves out the flags that an attribute's type carries.
+	TypeMask = ^uint16(unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
 )
 
 // Dial opens a socket of a family, such as unix.NETLINK_ROUTE.
@@ -151,7 +151,7 @@ func answer(h unix.NlMsghdr, data []byte) error {
 		return errno
 	}
 	for _, a := range attrs {
-		if a.Type&typeMask == unix.NLMSGERR_ATTR_MSG {
+		if a.Type&TypeMask == unix.NLMSGERR_ATTR_MSG {
 			return fmt.Errorf("%w (%s)", errno, bytes.TrimRight(a.Data, "\x00"))
 		}
 	}
@@ -164,6 +164,22 @@ type Object struct {
 	Attrs  []netlink.Attribute
 }
 
+// Find returns the value of an attribute, nil if it is not there.
+func Find(attrs []netlink.Attribute, kind uint16) []byte {
+	for _, a := range attrs {
+		if a.Type&TypeMask == kind {
+			return a.Data
+		}
+	}
+	return nil
+}
+
+// Text reads what the kernel ends with a zero.
+func Text(data []byte) string {
+	before, _, _ := bytes.Cut(data, []byte{0})
+	return string(before)
+}
+
 // What a list may come to. Whoever may write rules into a namespace decides how long its lists are; those of the dearest pod
 // have 10,240 rules, of up to 1 KB each where iptables wrote them.
 const (
@@ -172,7 +188,7 @@ const (
 )
 
 // ErrTooMuch is the error of a list that is longer than any that we write.
-var ErrTooMuch = errors.New("there is more of it than anybody needs: it is not read")
+var ErrTooMuch = errors.New("there is more of it than anybody needs, so it is not read: find out who writes so many rules there")
 
 // Dump asks for the list of all objects of a kind. One that changed meanwhile is read again.
 func (s *Socket) Dump(m Message) ([]Object, error) {
