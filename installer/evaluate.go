@@ -47,9 +47,14 @@ func (i *installer) onDisk() state {
 	return state{reason: reason(found.Reason), text: found.Text, way: found.Way, file: found.Primary}
 }
 
-// loaded asks the runtime, whose word counts. One that cannot be asked is believed to do what its documentation says.
+// loaded asks the runtime, whose word counts. One that cannot be asked is believed to do what its documentation says. Where
+// another one answers, the settings are wrong about the runtime, and perhaps about its directories.
 func (i *installer) loaded(ctx context.Context, s state) state {
 	told, err := i.ask(ctx)
+	if _, ok := errors.AsType[*notOurs](err); ok {
+		s.reason, s.text = otherRuntime, err.Error()
+		return s
+	}
 	if err != nil {
 		i.log.Debug("asked runtime in vain", zap.Error(err))
 		return s

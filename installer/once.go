@@ -57,7 +57,7 @@ func (s *settings) preview(ctx context.Context, out io.Writer, log *zap.Logger) 
 	if told, err := p.ask(ctx); err == nil {
 		p.runtime = told
 	} else {
-		log.Warn("asked runtime in vain", zap.String("path", p.socket), zap.Error(err))
+		log.Warn("asked runtime in vain", zap.Strings("paths", p.sockets), zap.Error(err))
 	}
 	probed, err := s.probe(ctx)
 	if err != nil {

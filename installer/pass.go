@@ -106,9 +106,11 @@ func (i *installer) lead() error {
 	}
 	i.member = member
 	i.leads.Store(true)
-	return i.run.Announce(node.Installation{
-		ID: i.installation(), ConfDir: i.conf.Path, BinDir: filepath.Dir(i.binary), Multus: i.multus.Path, Socket: i.socket,
-	})
+	there := node.Installation{ID: i.installation(), ConfDir: i.conf.Path, BinDir: filepath.Dir(i.binary), Multus: i.multus.Path}
+	if len(i.sockets) == 1 {
+		there.Socket = i.sockets[0]
+	}
+	return i.run.Announce(there)
 }
 
 // install writes what the entry needs before the entry. The credentials are for the time when the agent is away: without
@@ -262,7 +264,9 @@ func (i *installer) leaveMultus(note func(string)) error {
 
 func (i *installer) wish() (chain.Wish, error) {
 	entry, err := i.entry(i.place, i.probed.backend)
-	return chain.Wish{Way: chain.Way(i.way), LoadsDropIns: i.loadsDropIns(), Entry: entry, Standalone: i.attachment}, err
+	return chain.Wish{
+		Way: chain.Way(i.way), LoadsDropIns: i.loadsDropIns(), ManyNetworks: i.runtime.ManyNetworks, Entry: entry, Standalone: i.attachment,
+	}, err
 }
 
 // loadsDropIns believes a drop-in that is there while nobody tells what the runtime is, as after a reboot without the API

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -35,8 +34,10 @@ type place struct {
 	multus      node.Conf
 	credentials node.Credentials
 	binary      string
-	socket      string // the runtime's; it need not be there
+	sockets     []string // the runtime's may be one of them, or none is there
 	runtime     node.Runtime
+	declared    string // the Node's containerRuntimeVersion; empty as long as it was not read
+	podUID      string // of the agent's own pod; empty outside of one
 }
 
 // place finds out where things are. Without a Node object, auto is the commonest of platforms.
@@ -56,9 +57,13 @@ func (s *settings) place(object *corev1.Node) place {
 	p.multus.Path = cmp.Or(s.multusDir, p.platform.MultusConfDir, "/etc/cni/multus/net.d")
 	p.credentials.Dir = filepath.Join(p.conf.Path, credentialsDir)
 	p.binary = filepath.Join(cmp.Or(s.binDir, p.platform.BinDir), pluginType)
-	p.socket = cmp.Or(s.runtimeSocket, p.platform.RuntimeSocket)
+	p.sockets, p.podUID = p.platform.Sockets(object), s.podUID
+	if s.runtimeSocket != "" {
+		p.sockets = []string{s.runtimeSocket}
+	}
 	if object != nil {
-		p.runtime = node.RuntimeFromNode(object.Status.NodeInfo.ContainerRuntimeVersion)
+		p.declared = object.Status.NodeInfo.ContainerRuntimeVersion
+		p.runtime = node.RuntimeFromNode(p.declared)
 	}
 	return p
 }
@@ -99,15 +104,3 @@ func (s *settings) source() string {
 	}
 	return filepath.Join(filepath.Dir(self), pluginType)
 }
-
-// ask asks the runtime what it has. Without its socket there is nobody to ask: it is down, or not mounted.
-func (p *place) ask(ctx context.Context) (node.Runtime, error) {
-	if _, err := os.Stat(p.socket); err != nil {
-		return node.Runtime{}, errNobody
-	}
-	ctx, cancel := context.WithTimeout(ctx, askBound)
-	defer cancel()
-	return node.AskRuntime(ctx, p.socket)
-}
-
-var errNobody = errors.New("the runtime's socket is not there")

@@ -235,7 +235,7 @@ func (s *settings) installer(ctx context.Context, object *corev1.Node, client *r
 	if told, err := i.ask(ctx); err == nil {
 		i.runtime = told
 	} else {
-		log.Warn("asked runtime in vain", zap.String("path", i.socket), zap.Error(err))
+		log.Warn("asked runtime in vain", zap.Strings("paths", i.sockets), zap.Error(err))
 	}
 	var err error
 	if i.access, err = s.access(client, filepath.Join(i.credentials.Dir, "token")); err != nil {

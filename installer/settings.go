@@ -23,6 +23,7 @@ type settings struct {
 	tokenFile, caFile, apiServer, pluginAccount string
 
 	nodeName, namespace, kubeconfig, installID, listen, logLevel string
+	podName, podUID                                              string
 
 	repair                    string
 	repairEvery               time.Duration
@@ -88,6 +89,8 @@ var table = []group{
 	{"The agent", []setting{
 		{"node-name", "", nil, "Name of the node. Required, but for --dry-run and uninstall.", func(s *settings) any { return &s.nodeName }},
 		{"namespace", "kube-system", nil, "Namespace of the installer.", func(s *settings) any { return &s.namespace }},
+		{"pod-name", "", nil, "Name of the agent's own pod. Empty outside of one.", func(s *settings) any { return &s.podName }},
+		{"pod-uid", "", nil, "Its uid. A runtime is believed that runs this pod; without it, one of the name that the Node object has.", func(s *settings) any { return &s.podUID }},
 		{"kubeconfig", "", nil, "How the agent reaches the API server. Empty is the pod's ServiceAccount.", func(s *settings) any { return &s.kubeconfig }},
 		{"install-id", "", nil, "A name for this installation. A node that was taken out takes part again in one of another name. Empty is the uid of the agent's ServiceAccount.", func(s *settings) any { return &s.installID }},
 		{"listen", ":9466", nil, "Address of /healthz, /readyz and /metrics.", func(s *settings) any { return &s.listen }},

@@ -22,30 +22,31 @@ type Reason string
 
 // The reasons. After Absent, Outdated, Misplaced, Repeated and Stale the next pass mends it; the others wait for somebody.
 const (
-	Effective  Reason = "effective"
-	Absent     Reason = "absent"      // our entry is not in the chain
-	Outdated   Reason = "outdated"    // it is another one than wished
-	Misplaced  Reason = "misplaced"   // it is not the last of the list
-	Repeated   Reason = "repeated"    // it is there more than once
-	Stale      Reason = "stale"       // our copy or our wrapping is not of what is there now
-	NoNetwork  Reason = "no_network"  // there is no file to load
-	Unreadable Reason = "unreadable"  // a file could not be read
-	Broken     Reason = "broken"      // a file does not parse, or not as a network
-	Empty      Reason = "empty"       // a network without another plugin
-	Version    Reason = "version"     // the network's CNI version knows no chains, or is too new for us
-	OtherMesh  Reason = "other_mesh"  // another mesh's redirect plugin is in the chain
-	Taken      Reason = "taken"       // a name that is needed is somebody else's
-	Shadowed   Reason = "shadowed"    // another file would be loaded in spite of ours
-	NoDropIns  Reason = "no_drop_ins" // the way is not open with this runtime or network
-	Multus     Reason = "multus"      // the way is not open with Multus
-	NoMultus   Reason = "no_multus"   // the way needs Multus
-	BadEntry   Reason = "bad_entry"   // the wished entry is none
+	Effective    Reason = "effective"
+	Absent       Reason = "absent"        // our entry is not in the chain
+	Outdated     Reason = "outdated"      // it is another one than wished
+	Misplaced    Reason = "misplaced"     // it is not the last of the list
+	Repeated     Reason = "repeated"      // it is there more than once
+	Stale        Reason = "stale"         // our copy or our wrapping is not of what is there now
+	NoNetwork    Reason = "no_network"    // there is no file to load
+	Unreadable   Reason = "unreadable"    // a file could not be read
+	Broken       Reason = "broken"        // a file does not parse, or not as a network
+	Empty        Reason = "empty"         // a network without another plugin
+	Version      Reason = "version"       // the network's CNI version knows no chains, or is too new for us
+	OtherMesh    Reason = "other_mesh"    // another mesh's redirect plugin is in the chain
+	Taken        Reason = "taken"         // a name that is needed is somebody else's
+	Shadowed     Reason = "shadowed"      // another file would be loaded in spite of ours
+	NoDropIns    Reason = "no_drop_ins"   // the way is not open with this runtime or network
+	Multus       Reason = "multus"        // the way is not open with Multus
+	NoMultus     Reason = "no_multus"     // the way needs Multus
+	ManyNetworks Reason = "many_networks" // the way is not open where the runtime loads several networks
+	BadEntry     Reason = "bad_entry"     // the wished entry is none
 )
 
 // Reasons lists them all.
 var Reasons = []Reason{
 	Effective, Absent, Outdated, Misplaced, Repeated, Stale, NoNetwork, Unreadable, Broken, Empty, Version, OtherMesh, Taken,
-	Shadowed, NoDropIns, Multus, NoMultus, BadEntry,
+	Shadowed, NoDropIns, Multus, NoMultus, ManyNetworks, BadEntry,
 }
 
 // Refusal is the error of a directory in which nothing can be done as it is.

@@ -24,6 +24,7 @@ const (
 type Wish struct {
 	Way          Way    // Auto if empty
 	LoadsDropIns bool   // the runtime is proven or known to: containerd from 2.1 on, CRI-O by its libcni
+	ManyNetworks bool   // the runtime loads every network of the directory, or several, not the first alone
 	Entry        []byte // our entry: a JSON object of our type
 	Standalone   string // the NetworkAttachmentDefinition; "istio-cni" if empty, which Istio's injector asks for
 }
@@ -41,9 +42,8 @@ func (w Wish) normal() (Wish, error) {
 	if err := json.Compact(&b, w.Entry); err != nil {
 		return w, refuse(BadEntry, "", "our entry: %v", err)
 	}
-	return Wish{
-		Way: cmp.Or(w.Way, Auto), LoadsDropIns: w.LoadsDropIns, Entry: b.Bytes(), Standalone: cmp.Or(w.Standalone, "istio-cni"),
-	}, nil
+	w.Way, w.Entry, w.Standalone = cmp.Or(w.Way, Auto), b.Bytes(), cmp.Or(w.Standalone, "istio-cni")
+	return w, nil
 }
 
 // choose returns the way into a network, or why the configured one is not open.
@@ -64,6 +64,9 @@ func (w Wish) choose(n *network) (Way, error) {
 		return "", refuse(NoDropIns, name, "%s takes no drop-ins: it is no list or has loadOnlyInlinedPlugins; configure another way", name)
 	case way == Owned && n.multus():
 		return "", refuse(Multus, name, "%s begins with Multus, which would delegate to a copy of itself: use the standalone way", name)
+	case way == Owned && w.ManyNetworks:
+		return "", refuse(ManyNetworks, name, "the runtime loads more than one network, so that a copy of %s would be set up in addition to it: "+
+			"configure another way, or max_conf_num 1 for the runtime", name)
 	case way == Owned && name < ownedName:
 		return "", refuse(Shadowed, name, "%s sorts before %s: configure another way", name, ownedName)
 	case way != DropIn && way != Owned && way != Inline:

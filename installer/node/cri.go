@@ -15,10 +15,14 @@ import (
 // patience is how long the runtime may take. It is local, and answers at once or is in trouble.
 const patience = 5 * time.Second
 
-// AskRuntime asks the runtime itself, on its socket. Read only: it changes nothing.
+// uidLabel is the kubelet's label on each sandbox: the uid of its pod.
+const uidLabel = "io.kubernetes.pod.uid"
+
+// AskRuntime asks the runtime itself, on its socket. Read only: it changes nothing. With the uid of a pod it also asks whether
+// that one is in a sandbox of this runtime, which Runtime.RunsPod says.
 //
 // containerd tells its directories and its chain. CRI-O, up to 1.34 at least, tells neither.
-func AskRuntime(ctx context.Context, socket string) (Runtime, error) {
+func AskRuntime(ctx context.Context, socket, podUID string) (Runtime, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -37,7 +41,24 @@ func AskRuntime(ctx context.Context, socket string) (Runtime, error) {
 	}
 	r := Runtime{Name: version.GetRuntimeName(), Version: version.GetRuntimeVersion()}
 	r.read(status)
+	if podUID != "" {
+		r.RunsPod, err = runsPod(ctx, client, podUID)
+	}
+	if err != nil {
+		return Runtime{}, fmt.Errorf("ask runtime at %s for the agent's sandbox: %w", socket, err)
+	}
 	return r, nil
+}
+
+// runsPod reports whether a pod has a sandbox that is ready. What comes back is compared: not every runtime has to filter.
+func runsPod(ctx context.Context, client cri.RuntimeServiceClient, uid string) (bool, error) {
+	list, err := client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
+		State:         &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},
+		LabelSelector: map[string]string{uidLabel: uid},
+	}})
+	return slices.ContainsFunc(list.GetItems(), func(s *cri.PodSandbox) bool {
+		return s.GetMetadata().GetUid() == uid && s.GetState() == cri.PodSandboxState_SANDBOX_READY
+	}), err
 }
 
 func (r *Runtime) read(status *cri.StatusResponse) {
@@ -54,10 +75,13 @@ func (r *Runtime) read(status *cri.StatusResponse) {
 			ConfDir string   `json:"confDir"`
 			BinDir  string   `json:"binDir"`  // containerd 1
 			BinDirs []string `json:"binDirs"` // containerd 2
+
+			MaxConfNum *int `json:"maxConfNum"`
 		} `json:"cni"`
 	}
 	_ = json.Unmarshal([]byte(info["config"]), &config)
 	r.ConfDir, r.BinDirs = config.CNI.ConfDir, config.CNI.BinDirs
+	r.ManyNetworks = config.CNI.MaxConfNum != nil && *config.CNI.MaxConfNum != 1
 	if dir := config.CNI.BinDir; dir != "" && !slices.Contains(r.BinDirs, dir) {
 		r.BinDirs = append(r.BinDirs, dir)
 	}

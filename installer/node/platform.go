@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -61,7 +62,8 @@ func PlatformNamed(name string) (Platform, bool) {
 // criSocket is kubeadm's word, on the nodes that it made.
 const criSocket = "kubeadm.alpha.kubernetes.io/cri-socket"
 
-// Detect tells a node's platform by what the Node object says, and what that was. What nothing tells of is kubeadm.
+// Detect tells a node's platform by what the Node object says, and what that was. What nothing tells of is kubeadm. Where the
+// runtime's socket may be, Sockets tells.
 func Detect(node *corev1.Node) (p Platform, why string) {
 	name, why := recognize(node)
 	p, _ = PlatformNamed(name)
@@ -69,8 +71,15 @@ func Detect(node *corev1.Node) (p Platform, why string) {
 	if p.Name == "k3s" && beforeFixedPath(info.KubeletVersion) {
 		p.BinDir = "/var/lib/rancher/k3s/data/current/bin"
 	}
-	p.RuntimeSocket = p.socketOf(node)
 	return p, why
+}
+
+// Sockets are where the runtime of a node may listen, the likeliest first. The node may be nil.
+func (p Platform) Sockets(node *corev1.Node) []string {
+	if node == nil {
+		return []string{p.RuntimeSocket}
+	}
+	return slices.Compact([]string{p.socketOf(node), p.RuntimeSocket})
 }
 
 // socketOf goes by kubeadm's word, then by the runtime's name.

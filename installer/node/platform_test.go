@@ -62,13 +62,35 @@ func TestDetect(t *testing.T) {
 			n.Spec.ProviderID = c.provider
 			n.Status.NodeInfo = corev1.NodeSystemInfo{KubeletVersion: c.kubelet, OSImage: c.image, ContainerRuntimeVersion: c.runtime}
 			p, why := node.Detect(n)
-			if diff := cmp.Diff(row.want, place{p.Name, why, p.ConfDir, p.BinDir, p.RuntimeSocket}); diff != "" {
+			if diff := cmp.Diff(row.want, place{p.Name, why, p.ConfDir, p.BinDir, p.Sockets(n)[0]}); diff != "" {
 				t.Errorf("platform (-want +got):\n%s", diff)
 			}
 		})
 	}
 	if p, _ := node.Detect(&corev1.Node{}); p.Name != "kubeadm" {
 		t.Errorf("an empty node is %q", p.Name)
+	}
+}
+
+// TestSockets looks for the runtime where the node says, and where the platform has it.
+func TestSockets(t *testing.T) {
+	t.Parallel()
+	crio := &corev1.Node{}
+	crio.Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.0"
+	containerd := &corev1.Node{}
+	containerd.Status.NodeInfo.ContainerRuntimeVersion = "containerd://2.1.0"
+	for name, row := range map[string]struct {
+		node *corev1.Node
+		want []string
+	}{
+		"nobody tells":       {nil, []string{"/run/containerd/containerd.sock"}},
+		"the platform's own": {containerd, []string{"/run/containerd/containerd.sock"}},
+		"another runtime":    {crio, []string{"/run/crio/crio.sock", "/run/containerd/containerd.sock"}},
+	} {
+		p, _ := node.PlatformNamed("eks")
+		if got := p.Sockets(row.node); !slices.Equal(got, row.want) {
+			t.Errorf("%s: %q, want %q", name, got, row.want)
+		}
 	}
 }
 

@@ -20,6 +20,9 @@ type Runtime struct {
 	LastLoad     string
 	NetworkReady bool
 	Message      string // why the network is not ready
+	// ManyNetworks says that it loads more than the first network of its directory: containerd's max_conf_num, 1 by default.
+	ManyNetworks bool
+	RunsPod      bool // whether the pod that AskRuntime was given is in a sandbox of this runtime
 }
 
 // RuntimeFromNode is what a Node object tells: status.nodeInfo.containerRuntimeVersion, as in containerd://1.6.20.

@@ -25,7 +25,7 @@ func TestContainerd(t *testing.T) {
 	conf := node.Conf{Path: c.conf}
 	ask := func() node.Runtime {
 		t.Helper()
-		r, err := node.AskRuntime(t.Context(), c.socket)
+		r, err := node.AskRuntime(t.Context(), c.socket, "")
 		must(t, err)
 		return r
 	}
@@ -41,6 +41,9 @@ func TestContainerd(t *testing.T) {
 		if known, yes := r.Runs("sidecar-cni"); !known || yes != want {
 			t.Errorf("runs us: %v, known: %v, want %v in %s", yes, known, want, r.Chain)
 		}
+	}
+	if strange, err := node.AskRuntime(t.Context(), c.socket, "a-pod"); err != nil || strange.RunsPod {
+		t.Errorf("runs a pod: %v, %v", strange.RunsPod, err)
 	}
 	wantRuns(r, false)
 	must(t, r.Refuses(c.conf+"/", c.bin))
@@ -74,7 +77,7 @@ func TestNudge(t *testing.T) {
 	was := tree(t, c.conf)
 	must(t, node.Conf{Path: c.conf}.Nudge())
 	soon(t, "the network is ready", func() bool {
-		r, err := node.AskRuntime(t.Context(), c.socket)
+		r, err := node.AskRuntime(t.Context(), c.socket, "")
 		return err == nil && r.NetworkReady
 	})
 	if diff := cmp.Diff(was, tree(t, c.conf)); diff != "" {
@@ -88,14 +91,14 @@ func TestContainerdKeepsItsNetwork(t *testing.T) {
 	c := startContainerd(t, "containerd")
 	conf := lay(t, c.conf, files{"10-pods.conf": singleConf})
 	ready := func() bool {
-		r, err := node.AskRuntime(t.Context(), c.socket)
+		r, err := node.AskRuntime(t.Context(), c.socket, "")
 		if err != nil || r.LastLoad != "OK" && !strings.Contains(r.LastLoad, "no such file") {
 			t.Errorf("last load %q, %v", r.LastLoad, err)
 		}
 		return r.NetworkReady
 	}
 	soon(t, "the runtime has loaded the network", func() bool {
-		r, err := node.AskRuntime(t.Context(), c.socket)
+		r, err := node.AskRuntime(t.Context(), c.socket, "")
 		return err == nil && r.NetworkReady && r.LastLoad == "OK"
 	})
 	for range 5 {
@@ -149,7 +152,7 @@ bin_dir = "` + d.bin + `"
 		}
 	})
 	soon(t, "containerd answers", func() bool {
-		_, err := node.AskRuntime(t.Context(), d.socket)
+		_, err := node.AskRuntime(t.Context(), d.socket, "")
 		return err == nil
 	})
 	return d
@@ -161,6 +164,12 @@ type runtimeOf struct {
 	version, name string
 	ready         bool
 	info          map[string]string
+	pods          []*cri.PodSandbox
+}
+
+// ListPodSandbox gives all that there are: it need not filter.
+func (r *runtimeOf) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
+	return &cri.ListPodSandboxResponse{Items: r.pods}, nil
 }
 
 func (r *runtimeOf) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
@@ -220,7 +229,7 @@ func TestAskRuntime(t *testing.T) {
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := node.AskRuntime(t.Context(), serve(t, &row.from))
+			got, err := node.AskRuntime(t.Context(), serve(t, &row.from), "")
 			must(t, err)
 			if diff := cmp.Diff(row.want, got); diff != "" {
 				t.Errorf("runtime (-want +got):\n%s", diff)
@@ -234,8 +243,48 @@ func TestAskRuntime(t *testing.T) {
 		})
 	}
 	socket := filepath.Join(t.TempDir(), "s")
-	if r, err := node.AskRuntime(t.Context(), socket); err == nil || !strings.Contains(err.Error(), socket) {
+	if r, err := node.AskRuntime(t.Context(), socket, ""); err == nil || !strings.Contains(err.Error(), socket) {
 		t.Errorf("nobody there: %+v, %v", r, err)
+	}
+}
+
+// TestRunsPod tells the runtime that runs a pod from others.
+func TestRunsPod(t *testing.T) {
+	t.Parallel()
+	sandbox := func(uid string, state cri.PodSandboxState) []*cri.PodSandbox {
+		return []*cri.PodSandbox{{Metadata: &cri.PodSandboxMetadata{Uid: "somebody"}}, {Metadata: &cri.PodSandboxMetadata{Uid: uid}, State: state}}
+	}
+	for name, row := range map[string]struct {
+		pods []*cri.PodSandbox
+		want bool
+	}{
+		"it does":       {sandbox("me", cri.PodSandboxState_SANDBOX_READY), true},
+		"it did":        {sandbox("me", cri.PodSandboxState_SANDBOX_NOTREADY), false},
+		"others":        {sandbox("other", cri.PodSandboxState_SANDBOX_READY), false},
+		"no pod at all": {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, err := node.AskRuntime(t.Context(), serve(t, &runtimeOf{name: "containerd", pods: row.pods}), "me")
+			if err != nil || r.RunsPod != row.want {
+				t.Errorf("runs it: %v, %v, want %v", r.RunsPod, err, row.want)
+			}
+		})
+	}
+	if r, err := node.AskRuntime(t.Context(), serve(t, &cri.UnimplementedRuntimeServiceServer{}), "me"); err == nil {
+		t.Errorf("one that cannot tell: %+v", r)
+	}
+}
+
+func TestManyNetworks(t *testing.T) {
+	t.Parallel()
+	for config, want := range map[string]bool{
+		`{"cni":{"maxConfNum":1}}`: false, `{"cni":{"maxConfNum":0}}`: true, `{"cni":{"maxConfNum":2}}`: true, `{"cni":{}}`: false, ``: false,
+	} {
+		r, err := node.AskRuntime(t.Context(), serve(t, &runtimeOf{info: map[string]string{"config": config}}), "")
+		if err != nil || r.ManyNetworks != want {
+			t.Errorf("%s: %v, %v, want %v", config, r.ManyNetworks, err, want)
+		}
 	}
 }
 

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/sidecar-cni/sidecar-cni/installer/node"
+)
+
+// ask asks the container runtime what it has. Another runtime may be idle on the same node: only the one that runs the agent's
+// own pod is believed. Once its socket is known no other is asked, also while it does not answer.
+func (p *place) ask(ctx context.Context) (node.Runtime, error) {
+	var failed error
+	for _, socket := range p.sockets {
+		told, err := p.askAt(ctx, socket)
+		if err == nil {
+			p.sockets = []string{socket}
+			return told, nil
+		}
+		if !errors.Is(err, errNobody) {
+			failed = cmp.Or(failed, err)
+		}
+	}
+	return node.Runtime{}, cmp.Or(failed, errNobody)
+}
+
+// askAt asks one socket. An error is errNobody, *notOurs, or says why there was no answer.
+func (p *place) askAt(ctx context.Context, socket string) (node.Runtime, error) {
+	if _, err := os.Stat(socket); err != nil {
+		return node.Runtime{}, errNobody
+	}
+	ctx, cancel := context.WithTimeout(ctx, askBound)
+	defer cancel()
+	told, err := node.AskRuntime(ctx, socket, p.podUID)
+	if err == nil && !p.runsUs(told) {
+		err = &notOurs{socket, told, p.declared}
+	}
+	return told, err
+}
+
+// runsUs reports whether a runtime is the one that runs the node's pods. Outside of a pod the Node object decides by the name,
+// and without one there is nothing that speaks against it.
+func (p *place) runsUs(told node.Runtime) bool {
+	if p.podUID != "" {
+		return told.RunsPod
+	}
+	return p.declared == "" || told.Name == node.RuntimeFromNode(p.declared).Name
+}
+
+// errNobody is of a runtime that cannot be asked: it is down, or its socket is elsewhere, or not mounted.
+var errNobody = errors.New("the runtime's socket is not there, or its directory is not mounted into the agent's pod " +
+	"(--runtime-socket, the chart's runtimeSocket)")
+
+// notOurs is the error of a socket at which another runtime answers than the one that runs the node's pods.
+type notOurs struct {
+	socket   string
+	told     node.Runtime
+	declared string
+}
+
+func (e *notOurs) Error() string {
+	text := fmt.Sprintf("%s %s answers at %s and does not run the agent's pod", e.told.Name, e.told.Version, e.socket)
+	if e.declared != "" {
+		text += ": the node's runtime is " + e.declared
+	}
+	return text + "; set --runtime-socket (the chart's runtimeSocket) to the socket of the runtime that the kubelet uses, " +
+		"and --conf-dir and --bin-dir if that one has other directories"
+}
