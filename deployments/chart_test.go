@@ -22,7 +22,7 @@ import (
 
 func TestLint(t *testing.T) {
 	t.Parallel()
-	if out, err := helm(t, "lint", "--strict", "chart"); err != nil {
+	if out, err := helm(t, "lint", "--strict", "chart", someImage); err != nil {
 		t.Error(out, err)
 	}
 }
@@ -100,6 +100,7 @@ func TestMistakes(t *testing.T) {
 		{"an annotation that is there", []string{`podAnnotations.sidecar\.istio\.io/inject=true`}, "/podAnnotations"},
 		{"a monitor's label that is there", []string{`podMonitor.labels.app\.kubernetes\.io/version=9`}, "/podMonitor/labels"},
 		{"a variable that is there", []string{"extraEnv[0].name=NODE_NAME"}, "/extraEnv/0/name"},
+		{"no image", []string{"image.repository="}, "image.repository: set it to the name that the image has in your registry"},
 		{"a digest that is none", []string{"image.digest=latest"}, "/image/digest"},
 		{"standalone where nobody knows Multus' directory", []string{"platform=k3s", "way=standalone"}, "multusConfDir: way standalone needs it on k3s"},
 		{"labels that nobody sets", []string{"repair.mode=off", "labelPods=true"}, "labelPods: repair.mode is off"},
@@ -117,7 +118,7 @@ func TestMistakes(t *testing.T) {
 func TestRefusedWithoutAdmissionPolicies(t *testing.T) {
 	t.Parallel()
 	for _, feature := range []string{"untaint", "nodeCondition", "labelPods"} {
-		_, err := helm(t, "template", "x", "chart", "--set="+feature+"=true")
+		_, err := helm(t, "template", "x", "chart", someImage, "--set="+feature+"=true")
 		if err == nil || !strings.Contains(err.Error(), "no ValidatingAdmissionPolicy") {
 			t.Errorf("%s: %v, want a refusal", feature, err)
 		}
@@ -194,16 +195,22 @@ func (s scenario) mounts(t *testing.T) map[string]string {
 	if !ok {
 		t.Fatalf("platform %s", given["platform"])
 	}
+	mounted := map[string]string{"k3s": "/var/lib/rancher/k3s/data", "microk8s": "/var/snap/microk8s"}[p.Name] // in place of what is below it
+	dir := func(key, dir string) string {
+		if given[key] != "" {
+			dir = given[key]
+		}
+		if mounted != "" && strings.HasPrefix(dir, mounted+"/") {
+			return mounted
+		}
+		return dir
+	}
 	want := map[string]string{
-		p.ConfDir: "writable", p.BinDir: "writable", "/run/sidecar-cni": "writable",
+		dir("confDir", p.ConfDir): "writable", dir("binDir", p.BinDir): "writable", "/run/sidecar-cni": "writable",
 		"/var/lib/cni": "read only", filepath.Dir(p.RuntimeSocket): "read only",
 	}
 	if given["platform"] == "openshift" || given["way"] == "standalone" {
-		dir := p.MultusConfDir
-		if given["multusConfDir"] != "" {
-			dir = given["multusConfDir"]
-		}
-		want[dir] = "writable"
+		want[dir("multusConfDir", p.MultusConfDir)] = "writable"
 	}
 	if given["repair.mode"] != "off" {
 		want["/run/netns"], want["/var/run/netns"] = "read only", "read only"
@@ -355,6 +362,7 @@ func TestFeatures(t *testing.T) {
 		{"platform=gke", "kind: ResourceQuota"},
 		{"resourceQuota.enabled=true", "pods: \"5000\""},
 		{"platform=openshift", "kind: SecurityContextConstraints"},
+		{"platform=k0s", "path: /run/k0s\n"},
 		{"way=standalone", "kind: NetworkAttachmentDefinition"},
 		{"uninstall.timeout=1m30s", "activeDeadlineSeconds: 150"},
 	} {
@@ -384,7 +392,7 @@ func TestPluginConf(t *testing.T) {
 		for _, key := range slices.Backward(keys) {
 			conf = json.RawMessage(fmt.Sprintf("{%q: %s}", key, conf))
 		}
-		if _, err := helm(t, "template", "sidecar-cni", "chart", policies, "--set-json=pluginConf="+string(conf)); err != nil {
+		if _, err := helm(t, "template", "sidecar-cni", "chart", policies, someImage, "--set-json=pluginConf="+string(conf)); err != nil {
 			t.Errorf("%s: %v", s.Key, err)
 		}
 	}
@@ -475,7 +483,7 @@ func TestNotes(t *testing.T) {
 		"kube-system": {"kubectl -n kube-system rollout status daemonset/sidecar-cni", "--set pilot.cni.enabled=true"},
 		"mesh":        {"kubectl -n mesh rollout status", "kubectl label namespace mesh pod-security.kubernetes.io/enforce=privileged"},
 	} {
-		out, err := helm(t, "install", "sidecar-cni", "chart", "--namespace="+namespace, "--dry-run=client", "--output=json")
+		out, err := helm(t, "install", "sidecar-cni", "chart", "--namespace="+namespace, "--dry-run=client", "--output=json", someImage)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -118,7 +118,7 @@ func chart(t *testing.T) string {
 // install installs the chart for good.
 func install(t *testing.T, c *cluster.Cluster, values ...string) {
 	t.Helper()
-	args := []string{"install", "sidecar-cni", chart(t), "--namespace=mesh"}
+	args := []string{"install", "sidecar-cni", chart(t), "--namespace=mesh", someImage}
 	for _, v := range values {
 		args = append(args, "--set="+v)
 	}
@@ -455,7 +455,7 @@ func half(t *testing.T, c *cluster.Cluster) {
 		t.Error(out, err)
 	}
 	left := c.Kubectl(t, "get", "daemonsets,roles,rolebindings,networkpolicies,jobs", "--namespace=mesh", "-l", "app.kubernetes.io/name=sidecar-cni", "-o", "name")
-	if diff := cmp.Diff([]string{"job.batch/sidecar-cni-uninstall"}, strings.Fields(left)); diff != "" {
+	if diff := cmp.Diff([]string{"rolebinding.rbac.authorization.k8s.io/sidecar-cni-uninstall", "job.batch/sidecar-cni-uninstall"}, strings.Fields(left)); diff != "" {
 		t.Errorf("left (-want +have):\n%s", diff)
 	}
 }
@@ -495,6 +495,7 @@ func TestLifecycle(t *testing.T) {
 			t.Errorf("%s: %s, want %s", step.name, args, step.want)
 		}
 	}
+	t.Run("an uninstallation that broke off", func(t *testing.T) { givenUp(t, c, before) })
 	out, err := helmIn(t, c, "uninstall", "sidecar-cni", "--namespace=mesh")
 	if err != nil {
 		t.Fatal(out, err)
@@ -508,6 +509,39 @@ func TestLifecycle(t *testing.T) {
 	gone(t, c)
 	t.Run("plain manifests", func(t *testing.T) { byHand(t, c, before) })
 	t.Run("a node that is down", func(t *testing.T) { nodeDown(t, c) })
+}
+
+// givenUp has Helm give up waiting for the nodes, which take themselves out all the same, and goes back by an upgrade.
+func givenUp(t *testing.T, c *cluster.Cluster, before []map[string]string) {
+	out, err := helmIn(t, c, "uninstall", "sidecar-cni", "--namespace=mesh", "--timeout=1s")
+	if err == nil {
+		t.Fatalf("it was done within a second: %s", out)
+	}
+	c.Kubectl(t, "--namespace=mesh", "wait", "--for=condition=complete", "--timeout=3m", "job/sidecar-cni-uninstall")
+	if diff := cmp.Diff(before, confs(t, c)); diff != "" {
+		t.Errorf("nodes (-before +after):\n%s", diff)
+	}
+	if rights, err := c.TryKubectl("", "--namespace=mesh", "get", "rolebinding/sidecar-cni-uninstall"); err == nil {
+		t.Errorf("the Job's account still has rights: %s", rights)
+	}
+	for _, object := range []string{"nodes", "daemonsets --namespace=mesh"} {
+		shown := c.Kubectl(t, append([]string{"get", "-o", "json", "--show-managed-fields"}, strings.Fields(object)...)...)
+		for _, word := range []string{"SidecarCNIReady", "sidecar-cni-withdraw"} {
+			if strings.Contains(shown, word) {
+				t.Errorf("%s have %s:\n%s", object, word, shown)
+			}
+		}
+	}
+	if out, err := helmIn(t, c, "upgrade", "sidecar-cni", chart(t), "--namespace=mesh", "--reset-then-reuse-values"); err != nil {
+		t.Fatal(out, err)
+	}
+	c.AwaitRollout(t, "mesh", "daemonset/sidecar-cni")
+	for i, conf := range confs(t, c) {
+		if cmp.Equal(before[i], conf) {
+			t.Errorf("node %d has not been taken in again", i)
+		}
+	}
+	look(t, c)
 }
 
 // load gives the nodes the image that `make image` builds, as if there were two versions of it.
@@ -625,7 +659,7 @@ func byHand(t *testing.T, c *cluster.Cluster, before []map[string]string) {
 	if said := c.Kubectl(t, "--namespace=kube-system", "logs", "job/sidecar-cni-uninstall"); said != "2 nodes are out\n" {
 		t.Errorf("uninstall's Job said %q", said)
 	}
-	c.Kubectl(t, "delete", "-f", folder+"/uninstall.yaml", "-f", folder+"/sidecar-cni.yaml")
+	c.Kubectl(t, "delete", "--ignore-not-found", "-f", folder+"/uninstall.yaml", "-f", folder+"/sidecar-cni.yaml")
 	if diff := cmp.Diff(before, confs(t, c)); diff != "" {
 		t.Errorf("nodes (-before +after):\n%s", diff)
 	}

@@ -18,18 +18,18 @@ const uninstallHead = `# Written by ` + "`make generate`" + `. Takes all nodes o
 #   kubectl apply -f uninstall.yaml
 #   kubectl -n kube-system wait --for=condition=complete --timeout=5m job/sidecar-cni-uninstall
 #   kubectl -n kube-system logs job/sidecar-cni-uninstall     names the nodes that are left, if there are any
-#   kubectl delete -f uninstall.yaml -f sidecar-cni.yaml
+#   kubectl delete --ignore-not-found -f uninstall.yaml -f sidecar-cni.yaml
 `
 
 // TestManifests compares deployments/manifests with what the chart renders.
 func TestManifests(t *testing.T) {
 	t.Parallel()
-	text, err := helm(t, "template", "sidecar-cni", "chart", "--namespace=kube-system", "--no-hooks")
+	text, err := helm(t, "template", "sidecar-cni", "chart", "--namespace=kube-system", "--no-hooks", someImage)
 	if err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "manifests/sidecar-cni.yaml", manifestHead+plain(text))
-	text, err = helm(t, "template", "sidecar-cni", "chart", "--namespace=kube-system", "--show-only=templates/uninstall.yaml")
+	text, err = helm(t, "template", "sidecar-cni", "chart", "--namespace=kube-system", "--show-only=templates/uninstall.yaml", someImage)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +68,12 @@ During an upgrade each node keeps its old agent until the new one is ready. Unin
 waits for that as long as ` + "`uninstall.timeout`" + ` says, and prints what is left. If the waiting itself fails, as without the right to
 pull the image, nothing is deleted: look at the Job sidecar-cni-uninstall, and uninstall again, or with ` + "`--no-hooks`" + ` and
 then the nodes by hand.
+
+An uninstallation that broke off has taken nodes out, and the release is still there: new meshed pods start without redirection,
+and after 15 minutes an alert says so. Either uninstall again, or go back: the ` + "`helm upgrade`" + ` above, or an apply of the manifests,
+replaces the pods, and the new ones take their nodes in again.
+
+[docs/gitops.md](../../docs/gitops.md) is about Argo CD and Flux.
 
 Without Helm:
 

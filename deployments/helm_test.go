@@ -80,10 +80,13 @@ func helm(t *testing.T, args ...string) (string, error) {
 // policies have Helm believe that the API server knows ValidatingAdmissionPolicies.
 const policies = "--api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 
+// someImage is the value that the chart has no default for: the name under which tests have the image.
+const someImage = "--set=image.repository=sidecar-cni/sidecar-cni"
+
 // render renders the chart for a namespace with values as --set takes them.
 func render(t *testing.T, namespace string, values ...string) (string, error) {
 	t.Helper()
-	args := []string{"template", "sidecar-cni", "chart", "--namespace=" + namespace, policies}
+	args := []string{"template", "sidecar-cni", "chart", "--namespace=" + namespace, policies, someImage}
 	for _, v := range values {
 		args = append(args, "--set="+v)
 	}
@@ -114,6 +117,10 @@ func scenarios() []scenario {
 		{"least", "mesh", []string{"repair.mode=off", "networkPolicy.enabled=false", "seLinuxType="}},
 		{"standalone", "mesh", []string{"way=standalone", "multusConfDir=/etc/multus", "attachment.namespace=mesh"}},
 	}
+	all = append(all,
+		scenario{"k3s before its fixed path", "mesh", []string{"platform=k3s", "binDir=/var/lib/rancher/k3s/data/current/bin"}},
+		scenario{"k3s with another network", "mesh", []string{"platform=k3s", "confDir=/etc/cni/net.d", "binDir=/opt/cni/bin"}},
+	)
 	for _, p := range node.Platforms {
 		all = append(all, scenario{p.Name, "mesh", []string{"platform=" + p.Name}})
 	}

@@ -15,6 +15,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 )
 
 const (
@@ -44,6 +46,15 @@ func (s *settings) restConfig() (*rest.Config, error) {
 		Host: s.inCluster, BearerTokenFile: serviceAccountDir + "/token",
 		TLSClientConfig: rest.TLSClientConfig{CAFile: serviceAccountDir + "/ca.crt"},
 	}, nil
+}
+
+// agentClient is how the agent reads and writes objects.
+func (s *settings) agentClient() (*rest.RESTClient, error) {
+	config, err := s.restConfig()
+	if err != nil {
+		return nil, err
+	}
+	return agent.NewClient(config)
 }
 
 // access chooses the token: a file that somebody keeps fresh, else one that the API server makes for an account of few

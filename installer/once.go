@@ -12,7 +12,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/installer/nodestatus"
@@ -20,11 +19,7 @@ import (
 
 // single makes one pass. Its error says why the chain is not effective.
 func (s *settings) single(ctx context.Context, log *zap.Logger) error {
-	config, err := s.restConfig()
-	if err != nil {
-		return err
-	}
-	client, err := agent.NewClient(config)
+	client, err := s.agentClient()
 	if err != nil {
 		return err
 	}
@@ -64,12 +59,12 @@ func (s *settings) preview(ctx context.Context, out io.Writer, log *zap.Logger) 
 		return err
 	}
 	i := &installer{settings: *s, place: p, probed: probed, run: node.RunDir{Path: s.runDir}, log: log}
-	marked, err := i.run.Uninstalled(i.installation())
+	marker, marked, err := i.run.Marked()
 	if err != nil {
 		return err
 	}
-	if marked {
-		fmt.Fprintf(out, "no change: %s\n", i.takenOut().text)
+	if marked && marker.Concerns(i.installation()) {
+		fmt.Fprintf(out, "no change: %s\n", i.outState().text)
 		return nil
 	}
 	wish, err := i.wish()

@@ -20,17 +20,18 @@ import (
 type installer struct {
 	settings
 	place
-	run    node.RunDir
-	object func(context.Context) (*corev1.Node, error) // the Node object, from the API server
-	join   func() (*node.Membership, error)            // nil for a pass alone
-	member *node.Membership                            // since the entry was first in its place
-	leads  atomic.Bool                                 // whether there is a membership
-	newer  atomic.Bool                                 // whether an agent lives that joined later, by the last pass
-	access access
-	probed probed
-	owed   bool   // the runtime may not have been told yet of what is on the disk
-	seen   string // the fingerprint before the disk was last evaluated
-	log    *zap.Logger
+	run     node.RunDir
+	object  func(context.Context) (*corev1.Node, error) // the Node object, from the API server
+	created func(context.Context) (time.Time, error)    // when the agent's pod was created; nil outside of one
+	join    func() (*node.Membership, error)            // nil for a pass alone
+	member  *node.Membership                            // since the entry was first in its place
+	leads   atomic.Bool                                 // whether there is a membership
+	newer   atomic.Bool                                 // whether an agent lives that joined later, by the last pass
+	access  access
+	probed  probed
+	owed    bool   // the runtime may not have been told yet of what is on the disk
+	seen    string // the fingerprint before the disk was last evaluated
+	log     *zap.Logger
 }
 
 // pass does what is to be done, and says what the node's state is then. Nothing to do changes nothing.
@@ -43,15 +44,12 @@ func (i *installer) pass(ctx context.Context) (state, []string) {
 	began := time.Now()
 	var changes []string
 	note := func(what string) { changes = append(changes, what) }
-	out, err := i.run.Uninstalled(i.installation())
-	if err == nil && !out {
-		err = i.run.ClearMarker() // of an earlier installation
-	}
+	out, err := i.takenOut(ctx)
 	switch {
 	case err != nil:
 		return state{reason: disk(err).reason, text: err.Error()}, nil
 	case out:
-		return i.takenOut(), nil
+		return i.outState(), nil
 	}
 	if i.superseded() {
 		return i.behind(), nil
@@ -65,9 +63,39 @@ func (i *installer) pass(ctx context.Context) (state, []string) {
 	return s, changes
 }
 
-// takenOut is the state of a node that was uninstalled.
-func (i *installer) takenOut() state {
-	return state{reason: uninstalled, text: "the node was taken out; it takes part again in an installation of another --install-id, " +
+// takenOut reports whether an uninstallation forbids this agent to write. The marker of an earlier installation, or of an
+// uninstallation of this one that was given up since, is removed.
+func (i *installer) takenOut(ctx context.Context) (bool, error) {
+	marker, there, err := i.run.Marked()
+	if err != nil || !there {
+		return false, err
+	}
+	if marker.Concerns(i.installation()) && !i.younger(ctx, marker) {
+		return true, nil
+	}
+	return false, i.run.ClearMarker()
+}
+
+// younger reports whether the agent's pod was created after the uninstallation. A container that was started again in an older
+// pod is not; where nobody tells, the node stays out.
+func (i *installer) younger(ctx context.Context, marker node.Marker) bool {
+	if marker.Withdrawn.IsZero() || i.created == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, askBound)
+	defer cancel()
+	created, err := i.created(ctx)
+	if err != nil {
+		i.log.Warn("did not learn when this pod was created", zap.Error(err))
+		return false
+	}
+	return marker.Before(created)
+}
+
+// outState is the state of a node that was uninstalled.
+func (i *installer) outState() state {
+	return state{reason: uninstalled, text: "the node was taken out; it takes part again in another installation, " +
+		"when an uninstallation that did not finish is followed by helm upgrade, " +
 		"or when the file uninstalled in " + i.run.Path + " is removed"}
 }
 

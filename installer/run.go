@@ -229,6 +229,9 @@ func (s *settings) installer(ctx context.Context, object *corev1.Node, client *r
 	i := &installer{
 		settings: *s, place: s.place(object), run: node.RunDir{Path: s.runDir}, object: nodestatus.New(client, s.nodeName).Info, owed: true, log: log,
 	}
+	if s.podName != "" {
+		i.created = ownPod{client, s.namespace, s.podName, s.podUID}.created
+	}
 	if looks, why := i.looksLike(object); looks != "" {
 		log.Warn("node looks like another platform", zap.String("platform", i.platform.Name), zap.String("want", looks), zap.String("why", why))
 	}

@@ -19,6 +19,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
 )
@@ -219,6 +221,69 @@ func TestADaemonObeysTheMarkerUntilItIsInstalledAnew(t *testing.T) {
 	same.stop()
 	d.stop()
 	r.start("--install-id", "second").says(200, "10-bridge.conflist runs our entry")
+}
+
+// TestAnUninstallationThatWasGivenUp has agents of one installation beside an uninstallation that broke off. Only one whose pod
+// was created after it takes the node in again, and the pod that uninstalls lets it.
+func TestAnUninstallationThatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	at := time.Now().Truncate(time.Second)
+	for name, created := range map[string]time.Time{"older": at.Add(-time.Hour), "same": at, "later": at.Add(time.Second)} {
+		r.api.Put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "kube-system", UID: types.UID(name), CreationTimestamp: metav1.NewTime(created),
+		}})
+	}
+	agent := func(name string) *daemon {
+		return r.start("--install-id", "one", "--pod-name", name, "--pod-uid", name)
+	}
+	first := agent("older")
+	first.says(200)
+	out := r.stay("--install-id", "one", "--withdrawn", at.UTC().Format(time.RFC3339))
+	out.says(200, "ready: the node is out")
+	first.says(503, "uninstalled")
+	first.stop()
+	for _, name := range []string{"older", "same", "gone"} { // a container that is started again, and one that nobody vouches for
+		a := agent(name)
+		a.says(503, "uninstalled")
+		a.stop()
+	}
+	if got := r.chain(); !slices.Equal(got, []string{"bridge"}) {
+		t.Errorf("chain %q", got)
+	}
+	agent("later").says(200, "10-bridge.conflist runs our entry")
+	out.says(200, "ready: the node takes part again")
+	if got := r.chain(); !slices.Equal(got, []string{"bridge", "sidecar-cni"}) {
+		t.Errorf("chain %q", got)
+	}
+}
+
+// TestUninstallTakesBackWhatWasSaid looks at the Node object and the pods after an uninstallation.
+func TestUninstallTakesBackWhatWasSaid(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	for name, node := range map[string]string{"here": "node-1", "elsewhere": "node-2"} {
+		r.api.Put(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID(name), Labels: map[string]string{"sidecar-cni.io/redirection": "missing", "app": "a"}},
+			Spec:       corev1.PodSpec{NodeName: node},
+		})
+	}
+	d := r.start("--node-condition")
+	d.says(200)
+	conditions := func() int { return len(r.api.Node("node-1").Status.Conditions) }
+	until(t, "the node has a condition", func() bool { return conditions() == 1 })
+	d.stop()
+	if out, err := r.run("uninstall", "--node-condition", "--label-pods"); err != nil {
+		t.Fatalf("uninstall: %v\n%s", err, out)
+	}
+	if n := conditions(); n != 0 {
+		t.Errorf("the node has %d conditions", n)
+	}
+	for name, want := range map[string]int{"here": 1, "elsewhere": 2} {
+		if labels := r.api.Pod("shop", name).Labels; len(labels) != want || labels["app"] != "a" {
+			t.Errorf("pod %s: labels %v", name, labels)
+		}
+	}
 }
 
 func TestUninstallKeepsABinaryThatACachedResultNames(t *testing.T) {

@@ -30,9 +30,10 @@ type settings struct {
 	label, untaint, condition bool
 
 	once, dryRun, stay bool
+	withdrawn          time.Time
 
-	daemonSet string
-	timeout   time.Duration
+	daemonSet, binding string
+	timeout            time.Duration
 
 	inCluster string // the API server's URL by the environment; no flag
 }
@@ -113,6 +114,7 @@ var runOnly = group{"How often", []setting{
 
 // uninstallOnly are the settings of the uninstall command alone.
 var uninstallOnly = group{"What comes after", []setting{
+	{"withdrawn", "", nil, "When the DaemonSet was told to take its nodes out, by the API server's clock, as withdraw says it. An agent whose pod was created later takes the node in again. Empty: none does.", func(s *settings) any { return &s.withdrawn }},
 	{"stay", "false", nil, "Stay when the node is out, and be ready on --listen; try again while it is not.", func(s *settings) any { return &s.stay }},
 }}
 
@@ -167,6 +169,12 @@ func (v *value) Set(text string) error {
 			return errors.New("want true or false")
 		}
 		*field = b
+	case *time.Time:
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil && text != "" {
+			return errors.New("want a time such as 2026-01-02T15:04:05Z")
+		}
+		*field = at
 	case *time.Duration:
 		d, err := time.ParseDuration(text)
 		if err != nil || d < time.Second {

@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/installer/nodestatus"
+	"github.com/sidecar-cni/sidecar-cni/installer/repair"
 )
 
 // reloadBound is how long the runtime has to notice that its directory has changed.
@@ -49,21 +49,36 @@ func (c *command) uninstall(ctx context.Context, e env) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.Go(func() error { return serve(ctx, listener, st.pages(registry)) })
 	all.Go(func() error {
-		ticker := time.NewTicker(againPause)
-		defer ticker.Stop()
-		for {
+		c.settings.uninstallAgain(ctx, log, func(now state) {
 			st.beat.Store(time.Now().Unix())
-			now := afterUninstall(c.settings.uninstallOnce(ctx, log))
 			st.become(now)
 			shown.show(now)
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-ticker.C:
-			}
-		}
+		})
+		return nil
 	})
 	return all.Wait()
+}
+
+// uninstallAgain takes the node out, looks again for what has come back, and tells each time what came of it. Once the marker
+// was there and is gone, somebody wants the node to take part again: an agent of a later pod, or whoever removed it by hand.
+func (s *settings) uninstallAgain(ctx context.Context, log *zap.Logger, tell func(state)) {
+	ticker := time.NewTicker(againPause)
+	defer ticker.Stop()
+	marked := false
+	for {
+		_, there, err := node.RunDir{Path: s.runDir}.Marked()
+		if marked && !there && err == nil {
+			tell(state{reason: superseded, text: "the node takes part again: the marker of this uninstallation was removed"})
+		} else {
+			tell(afterUninstall(s.uninstallOnce(ctx, log)))
+			_, marked, _ = node.RunDir{Path: s.runDir}.Marked() // what cannot be read now is looked at again
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
 }
 
 // afterUninstall is the state of a node that was taken out, or was not because of an error. left
@@ -91,11 +106,44 @@ func (s *settings) uninstallOnce(ctx context.Context, log *zap.Logger) (said str
 	}
 	defer unlock()
 	var changes []string
-	left, err := i.takeOut(ctx, func(what string) { changes = append(changes, what) })
+	note := func(what string) { changes = append(changes, what) }
+	left, err := i.takeOut(ctx, note)
+	if err == nil {
+		left = append(left, s.retract(ctx, note)...)
+	}
 	if len(changes) > 0 || err != nil {
 		log.Info("took node out", zap.Strings("changes", changes), zap.Strings("left", left), zap.Error(err))
 	}
 	return strings.Join(left, "; "), err
+}
+
+// retract takes back what the agent has told the API server about its node and its pods, which nobody keeps up to date from now
+// on. It returns what had to stay.
+func (s *settings) retract(ctx context.Context, note func(string)) (left []string) {
+	if s.nodeName == "" || !s.condition && !s.label {
+		return nil
+	}
+	client, err := s.agentClient()
+	if err != nil {
+		return []string{fmt.Sprintf("condition and labels: %v", err)}
+	}
+	try := func(what string, do func() (bool, error)) {
+		if done, err := do(); err != nil {
+			left = append(left, err.Error())
+		} else if done {
+			note("removed " + what)
+		}
+	}
+	if s.condition {
+		try("condition of node", func() (bool, error) { return nodestatus.New(client, s.nodeName).Withdraw(ctx) })
+	}
+	if s.label {
+		try("label of pods", func() (bool, error) {
+			n, err := repair.Unlabel(ctx, client, s.nodeName)
+			return n > 0, err
+		})
+	}
+	return left
 }
 
 // uninstaller finds out where things are: what no flag tells, the agent has written down, else the Node object tells. And it
@@ -115,7 +163,7 @@ func (s *settings) uninstaller(ctx context.Context, log *zap.Logger) (*installer
 		all.multusDir, all.runtimeSocket = cmp.Or(s.multusDir, there.Multus), cmp.Or(s.runtimeSocket, there.Socket)
 	}
 	i := &installer{settings: all, place: all.place(all.nodeObject(ctx)), run: run, log: log}
-	return i, run.MarkUninstalled(cmp.Or(s.installID, there.ID, s.installation()))
+	return i, run.Mark(node.Marker{ID: cmp.Or(s.installID, there.ID, s.installation()), Withdrawn: s.withdrawn})
 }
 
 // nodeObject is the Node object, if it has to be asked for and the API server answers.
@@ -123,11 +171,7 @@ func (s *settings) nodeObject(ctx context.Context) *corev1.Node {
 	if s.platformName != "auto" || s.nodeName == "" || s.confDir != "" && s.binDir != "" {
 		return nil
 	}
-	config, err := s.restConfig()
-	if err != nil {
-		return nil
-	}
-	client, err := agent.NewClient(config)
+	client, err := s.agentClient()
 	if err != nil {
 		return nil
 	}

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -11,9 +9,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 )
@@ -22,56 +17,11 @@ import (
 var withdrawTable = []group{{"The DaemonSet", []setting{
 	{"daemonset", "sidecar-cni", nil, "Its name.", func(s *settings) any { return &s.daemonSet }},
 	{"namespace", "kube-system", nil, "Its namespace.", func(s *settings) any { return &s.namespace }},
+	{"binding", "", nil, "RoleBinding in that namespace which is deleted at the end: the one that grants what this command needs.", func(s *settings) any { return &s.binding }},
 	{"timeout", "3m", nil, "How long to wait for the nodes.", func(s *settings) any { return &s.timeout }},
 	{"kubeconfig", "", nil, "How to reach the API server. Empty is the pod's ServiceAccount.", func(s *settings) any { return &s.kubeconfig }},
 	{"log-level", "info", []string{"debug", "info", "warn", "error"}, "From which level on is logged.", func(s *settings) any { return &s.logLevel }},
 }}}
-
-// daemonSet is the part of a DaemonSet that is of interest.
-type daemonSet struct {
-	Metadata struct {
-		Generation int64 `json:"generation"`
-	} `json:"metadata"`
-	Spec struct {
-		Selector struct {
-			MatchLabels map[string]string `json:"matchLabels"`
-		} `json:"selector"`
-		Template struct {
-			Spec struct {
-				Containers []container `json:"containers"`
-			} `json:"spec"`
-		} `json:"template"`
-	} `json:"spec"`
-	Status struct {
-		Generation int64 `json:"observedGeneration"`
-		Desired    int   `json:"desiredNumberScheduled"`
-		Updated    int   `json:"updatedNumberScheduled"`
-		Ready      int   `json:"numberReady"`
-	} `json:"status"`
-}
-
-type container struct {
-	Name string   `json:"name"`
-	Args []string `json:"args"`
-}
-
-// podList is the part of a list of pods that is of interest.
-type podList struct {
-	Items []struct {
-		Metadata struct {
-			Name string `json:"name"`
-		} `json:"metadata"`
-		Spec struct {
-			NodeName   string      `json:"nodeName"`
-			Containers []container `json:"containers"`
-		} `json:"spec"`
-		Status struct {
-			Conditions []struct {
-				Type, Status string
-			} `json:"conditions"`
-		} `json:"status"`
-	} `json:"items"`
-}
 
 // withdraw makes the DaemonSet's pods take their nodes out, and waits for them.
 func (c *command) withdraw(ctx context.Context, e env) error {
@@ -82,24 +32,68 @@ func (c *command) withdraw(ctx context.Context, e env) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	w := withdrawal{client: client, namespace: c.namespace, name: c.daemonSet}
-	if err := w.turn(ctx); apierrors.IsNotFound(err) {
+	switch err := w.turnWhenAllowed(ctx); {
+	case apierrors.IsNotFound(err):
 		_, err = fmt.Fprintf(e.stdout, "%v: nothing to take out\n", err)
+		c.settings.dropBinding(client, e.stdout)
 		return err
-	} else if err != nil {
+	case err != nil:
 		return err
 	}
+	if err := w.disown(ctx); err != nil { // the nodes matter more
+		fmt.Fprintf(e.stdout, "%v: a helm upgrade of this release would need --force-conflicts\n", err)
+	}
+	err = w.await(ctx, e.stdout)
+	c.settings.dropBinding(client, e.stdout)
+	return err
+}
+
+// turnWhenAllowed gives the account's rights some time to take effect, which may be granted only when the Job is started.
+func (w withdrawal) turnWhenAllowed(ctx context.Context) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	for {
-		if out, done := w.done(ctx); done {
-			_, err = fmt.Fprintf(e.stdout, "%d nodes are out\n", out)
+	for end := time.Now().Add(grantGrace); ; {
+		err := w.turn(ctx)
+		if !apierrors.IsForbidden(err) || time.Now().After(end) {
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return w.tellLeft(e.stdout)
+			return err
 		case <-ticker.C:
 		}
+	}
+}
+
+// await waits until all nodes are out, or the time is over.
+func (w withdrawal) await(ctx context.Context, out io.Writer) error {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		if nodes, done := w.done(ctx); done {
+			_, err := fmt.Fprintf(out, "%d nodes are out\n", nodes)
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return w.tellLeft(out)
+		case <-ticker.C:
+		}
+	}
+}
+
+// dropBinding deletes the RoleBinding that lets this account change the DaemonSet. It is the last act: nothing can be done
+// without it. It must not wait for a hook of Helm's, which not everything that reads a chart obeys. That it stays is no reason to
+// keep the release.
+func (s *settings) dropBinding(client *rest.RESTClient, out io.Writer) {
+	if s.binding == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askBound)
+	defer cancel()
+	path := "/apis/rbac.authorization.k8s.io/v1/namespaces/" + s.namespace + "/rolebindings/" + s.binding
+	if err := client.Delete().AbsPath(path).Do(ctx).Error(); err != nil && !apierrors.IsNotFound(err) {
+		fmt.Fprintf(out, "delete rolebinding %s/%s: %v; delete it by hand\n", s.namespace, s.binding, err)
 	}
 }
 
@@ -124,40 +118,14 @@ func (w withdrawal) done(ctx context.Context) (nodes int, done bool) {
 	return nodes, d.Status.Updated >= nodes && d.Status.Ready >= nodes && len(w.left(pods)) == 0
 }
 
-// rawClient speaks JSON about whatever is asked for by its path.
-func (s *settings) rawClient() (*rest.RESTClient, error) {
-	config, err := s.restConfig()
-	if err != nil {
-		return nil, err
-	}
-	config = rest.CopyConfig(config)
-	config.GroupVersion = &schema.GroupVersion{}
-	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
-	config.WarningHandler = rest.NoWarnings{}
-	return rest.UnversionedRESTClientFor(config)
-}
+// grantGrace is how long withdraw waits for the right to read and change the DaemonSet.
+const grantGrace = 20 * time.Second
 
-// withdrawal is about one DaemonSet.
-type withdrawal struct {
-	client          *rest.RESTClient
-	namespace, name string
-}
+// manager is whom the API server names as the writer of what withdraw changes.
+const manager = "sidecar-cni-withdraw"
 
-func (w withdrawal) path() string {
-	return "/apis/apps/v1/namespaces/" + w.namespace + "/daemonsets/" + w.name
-}
-
-func (w withdrawal) get(ctx context.Context) (daemonSet, error) {
-	var d daemonSet
-	data, err := w.client.Get().AbsPath(w.path()).Do(ctx).Raw()
-	if err == nil {
-		err = json.Unmarshal(data, &d)
-	}
-	if err != nil {
-		return d, fmt.Errorf("read daemonset %s/%s: %w", w.namespace, w.name, err)
-	}
-	return d, nil
-}
+// withdrawnAnnotation of the DaemonSet says when it was told to take its nodes out, by the Job's clock.
+const withdrawnAnnotation = "sidecar-cni.io/withdrawn"
 
 // turn replaces the word run by uninstall --stay. All pods are replaced at once: an update that waits for one node after the
 // other would wait for one that is down.
@@ -173,21 +141,61 @@ func (w withdrawal) turn(ctx context.Context) error {
 		}
 		return fmt.Errorf("daemonset %s/%s: no container of it has the argument run", w.namespace, w.name)
 	}
-	args := append([]string{"uninstall", "--stay"}, d.Spec.Template.Spec.Containers[i].Args[1:]...)
-	patch, err := json.Marshal([]map[string]any{
+	since, err := w.announce(ctx)
+	if err != nil {
+		return err
+	}
+	args := append([]string{"uninstall", "--stay"}, since...)
+	args = append(args, d.Spec.Template.Spec.Containers[i].Args[1:]...)
+	_, err = w.patch(ctx, types.JSONPatchType, []map[string]any{
 		{"op": "test", "path": fmt.Sprintf("/spec/template/spec/containers/%d/args/0", i), "value": "run"},
 		{"op": "replace", "path": fmt.Sprintf("/spec/template/spec/containers/%d/args", i), "value": args},
 		{"op": "add", "path": "/spec/updateStrategy", "value": map[string]any{
 			"type": "RollingUpdate", "rollingUpdate": map[string]any{"maxUnavailable": "100%", "maxSurge": 0},
 		}},
 	})
+	return err
+}
+
+// announce notes on the DaemonSet that it is withdrawn, and returns the argument that tells its pods when that was. The pods are
+// told no time of a clock but the API server's, which also says when a pod was created.
+func (w withdrawal) announce(ctx context.Context) (args []string, err error) {
+	note := map[string]string{withdrawnAnnotation: time.Now().UTC().Format(time.RFC3339Nano)} // another one each time, so that it is written
+	d, err := w.patch(ctx, types.MergePatchType, map[string]any{"metadata": map[string]any{"annotations": note}})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := w.client.Patch(types.JSONPatchType).AbsPath(w.path()).Body(patch).Do(ctx).Error(); err != nil {
-		return fmt.Errorf("patch daemonset %s/%s: %w", w.namespace, w.name, err)
+	for _, m := range d.Metadata.ManagedFields {
+		if at := m.text("time"); m.text("manager") == manager && at != "" {
+			args = []string{"--withdrawn=" + at}
+		}
 	}
-	return nil
+	return args, nil
+}
+
+// disown gives up the ownership of what was changed, so that whoever installs again with a server-side apply, as Helm does, meets
+// no conflict.
+func (w withdrawal) disown(ctx context.Context) error {
+	const tries = 5 // the controller writes the status meanwhile
+	var err error
+	for range tries {
+		var d daemonSet
+		if d, err = w.get(ctx); err != nil {
+			return err
+		}
+		rest := slices.DeleteFunc(slices.Clone(d.Metadata.ManagedFields), func(m managedField) bool { return m.text("manager") == manager })
+		if len(rest) == len(d.Metadata.ManagedFields) || len(rest) == 0 { // an empty list would be taken for a wish to have none kept
+			return nil
+		}
+		_, err = w.patch(ctx, types.JSONPatchType, []map[string]any{
+			{"op": "test", "path": "/metadata/resourceVersion", "value": d.Metadata.ResourceVersion},
+			{"op": "replace", "path": "/metadata/managedFields", "value": rest},
+		})
+		if err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("give up the ownership of fields: %w", err)
 }
 
 func (w withdrawal) turned(containers []container) bool {
@@ -215,22 +223,6 @@ func (w withdrawal) leftNow(ctx context.Context) ([]string, error) {
 	}
 	pods, err := w.pods(ctx, d)
 	return w.left(pods), err
-}
-
-// pods lists those of the DaemonSet.
-func (w withdrawal) pods(ctx context.Context, d daemonSet) (pods podList, err error) {
-	var labels []string
-	for key, value := range d.Spec.Selector.MatchLabels {
-		labels = append(labels, key+"="+value)
-	}
-	if len(labels) == 0 {
-		return pods, errors.New("its selector has no labels")
-	}
-	data, err := w.client.Get().AbsPath("/api/v1/namespaces/"+w.namespace+"/pods").Param("labelSelector", strings.Join(labels, ",")).Do(ctx).Raw()
-	if err == nil {
-		err = json.Unmarshal(data, &pods)
-	}
-	return pods, err
 }
 
 // left names the nodes whose pods have not taken them out.

@@ -23,6 +23,36 @@ type workloads struct {
 	set    []byte
 	pods   string
 	lagged bool
+
+	deleted []string // paths
+}
+
+// withdrawnAt is when the API server of these tests has carried out a patch.
+const withdrawnAt = "2026-03-04T05:06:07Z"
+
+// patch does what an API server does, and keeps who did it: an entry for a change of anything but the entries.
+func (w *workloads) patch(r *http.Request) error {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	set := w.set
+	if r.Header.Get("Content-Type") == "application/merge-patch+json" {
+		set, err = jsonpatch.MergePatch(set, body)
+	} else if patch, wrong := jsonpatch.DecodePatch(body); wrong == nil {
+		set, err = patch.Apply(set)
+	} else {
+		err = wrong
+	}
+	if err == nil && !bytes.Contains(body, []byte("/metadata/managedFields")) {
+		change := fmt.Appendf(nil, `{"metadata":{"managedFields":[{"manager":"helm","time":"2026-01-01T00:00:00Z"},{"manager":%q,"time":%q,"fieldsV1":{"f:spec":{}}}]}}`,
+			r.URL.Query().Get("fieldManager"), withdrawnAt)
+		set, err = jsonpatch.MergePatch(set, change)
+	}
+	if err == nil {
+		w.set = set
+	}
+	return err
 }
 
 func (w *workloads) ServeHTTP(out http.ResponseWriter, r *http.Request) {
@@ -31,18 +61,13 @@ func (w *workloads) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/api/v1/namespaces/mesh/pods" && r.URL.Query().Get("labelSelector") == "app=sidecar-cni":
 		_, _ = io.WriteString(out, w.pods)
+	case r.Method == http.MethodDelete:
+		w.deleted = append(w.deleted, r.URL.Path)
+		_, _ = io.WriteString(out, "{}")
 	case r.URL.Path != "/apis/apps/v1/namespaces/mesh/daemonsets/sidecar-cni":
 		http.NotFound(out, r)
 	case r.Method == http.MethodPatch:
-		body, _ := io.ReadAll(r.Body)
-		patch, err := jsonpatch.DecodePatch(body)
-		if err == nil {
-			var set []byte
-			if set, err = patch.Apply(w.set); err == nil {
-				w.set = set
-			}
-		}
-		if err != nil {
+		if err := w.patch(r); err != nil {
 			http.Error(out, err.Error(), http.StatusUnprocessableEntity)
 			return
 		}
@@ -63,7 +88,7 @@ func (w *workloads) reconcile() {
 	w.set, _ = jsonpatch.MergePatch(w.set, []byte(patch))
 }
 
-const someSet = `{"metadata":{"generation":1},"spec":{"selector":{"matchLabels":{"app":"sidecar-cni"}},
+const someSet = `{"metadata":{"generation":1,"resourceVersion":"7"},"spec":{"selector":{"matchLabels":{"app":"sidecar-cni"}},
 	"updateStrategy":{"type":"RollingUpdate","rollingUpdate":{"maxSurge":1,"maxUnavailable":0}},
 	"template":{"spec":{"containers":[{"name":"other"},{"name":"agent","args":["run","--way=owned"],"image":"i"}]}}},
 	"status":{"observedGeneration":1,"desiredNumberScheduled":2,"updatedNumberScheduled":2,"numberReady":2}}`
@@ -98,21 +123,39 @@ func TestWithdrawTurnsTheDaemonSetAround(t *testing.T) {
 		}
 	}
 	var got struct {
-		Spec struct {
+		Metadata struct{ ManagedFields []struct{ Manager string } }
+		Spec     struct {
 			UpdateStrategy, Template any
 		}
 	}
 	if err := json.Unmarshal(w.set, &got); err != nil {
 		t.Fatal(err)
 	}
-	containers := []any{map[string]any{"name": "other"}, map[string]any{"name": "agent", "image": "i", "args": []any{"uninstall", "--stay", "--way=owned"}}}
+	containers := []any{map[string]any{"name": "other"}, map[string]any{"name": "agent", "image": "i", "args": []any{"uninstall", "--stay", "--withdrawn=" + withdrawnAt, "--way=owned"}}}
 	want := map[string]any{"spec": map[string]any{"containers": containers}}
 	if diff := cmp.Diff(want, got.Spec.Template); diff != "" {
 		t.Errorf("template (-want +got):\n%s", diff)
 	}
+	if m := got.Metadata.ManagedFields; len(m) != 1 || m[0].Manager != "helm" {
+		t.Errorf("the fields are owned by %v, want Helm alone: the next upgrade would conflict", m)
+	}
 	strategy := map[string]any{"type": "RollingUpdate", "rollingUpdate": map[string]any{"maxSurge": 0.0, "maxUnavailable": "100%"}}
 	if diff := cmp.Diff(strategy, got.Spec.UpdateStrategy); diff != "" {
 		t.Errorf("strategy (-want +got):\n%s", diff)
+	}
+}
+
+// The account's rights go last, also when nothing was to be done or nodes are left.
+func TestWithdrawDeletesItsRoleBinding(t *testing.T) {
+	t.Parallel()
+	for name, more := range map[string][]string{"out": nil, "no such set": {"--daemonset", "other"}, "left": {"--timeout", "1s"}} {
+		w := &workloads{set: []byte(someSet), pods: outPods("a", "c"), lagged: name == "left"}
+		if out, err := withdrawn(t, w, append(more, "--binding", "mine")...); err != nil {
+			t.Errorf("%s: %v, %q", name, err, out)
+		}
+		if diff := cmp.Diff([]string{"/apis/rbac.authorization.k8s.io/v1/namespaces/mesh/rolebindings/mine"}, w.deleted); diff != "" {
+			t.Errorf("%s: deleted (-want +got):\n%s", name, diff)
+		}
 	}
 }
 

@@ -36,8 +36,11 @@ const (
 // Platforms are those that are known, by name. What a node tells about itself goes before them, see Detect.
 var Platforms = []Platform{
 	{"aks", etcConf, optBin, containerd, multus},
+	{"bottlerocket", etcConf, optBin, containerd, multus},
+	{"canonical-kubernetes", etcConf, optBin, containerd, multus},
 	{"eks", etcConf, optBin, containerd, multus},
 	{"gke", etcConf, "/home/kubernetes/bin", containerd, multus},
+	{"k0s", etcConf, optBin, "/run/k0s/containerd.sock", multus},
 	{"k3d", k3sConf, "/bin", k3sSocket, ""},
 	{"k3s", k3sConf, "/var/lib/rancher/k3s/data/cni", k3sSocket, ""},
 	{"kind", etcConf, optBin, containerd, multus},
@@ -117,8 +120,12 @@ func recognize(node *corev1.Node) (name, why string) {
 		return "k3s", kubelet
 	case strings.Contains(v, "+rke2"):
 		return "rke2", kubelet
+	case strings.Contains(v, "+k0s"):
+		return "k0s", kubelet
 	case strings.HasPrefix(info.OSImage, "Talos"):
 		return "talos", image
+	case strings.HasPrefix(info.OSImage, "Bottlerocket"):
+		return "bottlerocket", image
 	case strings.HasPrefix(node.Spec.ProviderID, "kind://"):
 		return "kind", "provider id " + node.Spec.ProviderID
 	case strings.Contains(v, "-gke."):
@@ -128,7 +135,8 @@ func recognize(node *corev1.Node) (name, why string) {
 	}
 	for _, row := range [][2]string{
 		{"minikube.k8s.io/name", "minikube"}, {"microk8s.io/cluster", "microk8s"}, {"node.openshift.io/os_id", "openshift"},
-		{"kubernetes.azure.com/cluster", "aks"}, {"cloud.google.com/gke-nodepool", "gke"}, {"eks.amazonaws.com/nodegroup", "eks"},
+		{"k8sd.io/role", "canonical-kubernetes"},
+		{"kubernetes.azure.com/cluster", "aks"}, {"cloud.google.com/gke-nodepool", "gke"}, {"eks.amazonaws.com/nodegroup", "eks"}, {"eks.amazonaws.com/compute-type", "eks"},
 	} {
 		if label(row[0]) {
 			return row[1], "label " + row[0]

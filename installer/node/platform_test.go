@@ -30,11 +30,14 @@ func TestDetect(t *testing.T) {
 		"kubeadm, CRI-O": {clues{runtime: "cri-o://1.34.0"}, place{"kubeadm", "nothing tells of another platform", conf, bin, "/run/crio/crio.sock"}},
 		"kubeadm, its own word": {clues{runtime: "cri-o://1.34.0", socket: "unix:///var/run/other.sock"},
 			place{"kubeadm", "nothing tells of another platform", conf, bin, "/run/other.sock"}},
-		"kubeadm, not a path": {clues{socket: "npipe://x"}, place{"kubeadm", "nothing tells of another platform", conf, bin, socket}},
-		"gke":                 {clues{kubelet: "v1.33.2-gke.1240000"}, place{"gke", "kubelet v1.33.2-gke.1240000", conf, "/home/kubernetes/bin", socket}},
-		"eks":                 {clues{kubelet: "v1.33.1-eks-b9364f6"}, place{"eks", "kubelet v1.33.1-eks-b9364f6", conf, bin, socket}},
-		"eks, Bottlerocket":   {clues{kubelet: "v1.33.1", image: "Bottlerocket OS 1.40", label: "eks.amazonaws.com/nodegroup"}, place{"eks", "label eks.amazonaws.com/nodegroup", conf, bin, socket}},
-		"aks":                 {clues{kubelet: "v1.33.2", label: "kubernetes.azure.com/cluster"}, place{"aks", "label kubernetes.azure.com/cluster", conf, bin, socket}},
+		"kubeadm, not a path":  {clues{socket: "npipe://x"}, place{"kubeadm", "nothing tells of another platform", conf, bin, socket}},
+		"gke":                  {clues{kubelet: "v1.33.2-gke.1240000"}, place{"gke", "kubelet v1.33.2-gke.1240000", conf, "/home/kubernetes/bin", socket}},
+		"eks":                  {clues{kubelet: "v1.33.1-eks-b9364f6"}, place{"eks", "kubelet v1.33.1-eks-b9364f6", conf, bin, socket}},
+		"eks, Bottlerocket":    {clues{kubelet: "v1.33.1", image: "Bottlerocket OS 1.40", label: "eks.amazonaws.com/nodegroup"}, place{"bottlerocket", "operating system Bottlerocket OS 1.40", conf, bin, socket}},
+		"eks, a hybrid node":   {clues{kubelet: "v1.33.1", label: "eks.amazonaws.com/compute-type"}, place{"eks", "label eks.amazonaws.com/compute-type", conf, bin, socket}},
+		"k0s":                  {clues{kubelet: "v1.31.2+k0s"}, place{"k0s", "kubelet v1.31.2+k0s", conf, bin, "/run/k0s/containerd.sock"}},
+		"Canonical Kubernetes": {clues{kubelet: "v1.33.1", label: "k8sd.io/role"}, place{"canonical-kubernetes", "label k8sd.io/role", conf, bin, socket}},
+		"aks":                  {clues{kubelet: "v1.33.2", label: "kubernetes.azure.com/cluster"}, place{"aks", "label kubernetes.azure.com/cluster", conf, bin, socket}},
 		"openshift": {clues{kubelet: "v1.32.5", runtime: "cri-o://1.32.5", label: "node.openshift.io/os_id"},
 			place{"openshift", "label node.openshift.io/os_id", "/etc/kubernetes/cni/net.d", "/var/lib/cni/bin", "/run/crio/crio.sock"}},
 		"k3s":            {clues{kubelet: "v1.33.3+k3s1", image: "Debian GNU/Linux 12"}, place{"k3s", "kubelet v1.33.3+k3s1", k3s, "/var/lib/rancher/k3s/data/cni", "/run/k3s/containerd/containerd.sock"}},
@@ -108,7 +111,7 @@ func TestPlatforms(t *testing.T) {
 			t.Errorf("%s: %+v", p.Name, got)
 		}
 	}
-	if !slices.IsSorted(names) || len(slices.Compact(names)) != 12 {
+	if !slices.IsSorted(names) || len(slices.Compact(names)) != 15 {
 		t.Errorf("names: %q", names)
 	}
 	if p, ok := node.PlatformNamed("nomad"); ok {

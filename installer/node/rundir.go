@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -71,27 +71,51 @@ func tryLock(f *os.File) (bool, error) {
 
 func (r RunDir) marker() string { return filepath.Join(r.Path, "uninstalled") }
 
-// MarkUninstalled says to every agent of an installation that it shall write nothing, also to one that starts later.
-func (r RunDir) MarkUninstalled(installID string) error {
+// Marker is what an uninstallation leaves in the run directory: no agent of its installation shall write anything, also none
+// that starts later.
+type Marker struct {
+	ID string // of the installation; empty for all
+	// Withdrawn is when the DaemonSet was told to take its nodes out, by the API server's clock. It is zero if the node was taken
+	// out by hand. Whole seconds, as in all objects.
+	Withdrawn time.Time
+}
+
+// Concerns reports whether the marker is about an installation. An agent that does not know the id of its own obeys any.
+func (m Marker) Concerns(installID string) bool {
+	return installID == "" || m.ID == "" || m.ID == installID
+}
+
+// Before reports whether a pod was created after the uninstallation began, so that its installation was taken up again.
+func (m Marker) Before(created time.Time) bool {
+	return !m.Withdrawn.IsZero() && created.After(m.Withdrawn)
+}
+
+// Mark writes the marker.
+func (r RunDir) Mark(m Marker) error {
 	if err := os.MkdirAll(r.Path, 0o700); err != nil {
 		return fmt.Errorf("mark %s: %w", r.marker(), unnamed(err))
 	}
-	_, err := WriteFile(r.marker(), []byte(installID+"\n"), 0o600)
+	text := m.ID + "\n"
+	if !m.Withdrawn.IsZero() {
+		text += m.Withdrawn.UTC().Format(time.RFC3339) + "\n"
+	}
+	_, err := WriteFile(r.marker(), []byte(text), 0o600)
 	return err
 }
 
-// Uninstalled reports whether the marker is there, unless it is another installation's. A marker without an id binds all of
-// them, and an agent without one obeys any.
-func (r RunDir) Uninstalled(installID string) (bool, error) {
+// Marked returns the marker, if there is one. It may have been made by hand.
+func (r RunDir) Marked() (m Marker, there bool, err error) {
 	data, err := os.ReadFile(r.marker())
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return m, false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look for uninstallation: %w", err)
+		return m, false, fmt.Errorf("look for uninstallation: %w", err)
 	}
-	marked := string(bytes.TrimSpace(data))
-	return installID == "" || marked == "" || marked == installID, nil
+	id, rest, _ := strings.Cut(string(data), "\n")
+	m.ID = strings.TrimSpace(id)
+	m.Withdrawn, _ = time.Parse(time.RFC3339, strings.TrimSpace(rest)) // without a time the pod's age does not matter
+	return m, true, nil
 }
 
 // Installation is what whoever uninstalls has to know of the agent that is in charge: its id, and where it put things.

@@ -139,7 +139,7 @@ func TestUninstalled(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		marked, asked string
-		want          bool
+		concerns      bool
 	}{
 		"the same installation":       {"a", "a", true},
 		"a new installation":          {"a", "b", false},
@@ -152,16 +152,20 @@ func TestUninstalled(t *testing.T) {
 			r := rundir(t)
 			check := func(want bool) {
 				t.Helper()
-				if got, err := r.Uninstalled(row.asked); got != want || err != nil {
-					t.Errorf("uninstalled: %v, %v, want %v", got, err, want)
+				m, got, err := r.Marked()
+				if got != want || err != nil || m.Before(time.Now()) {
+					t.Errorf("marked: %v, %+v, %v, want %v", got, m, err, want)
+				}
+				if got && m.Concerns(row.asked) != row.concerns {
+					t.Errorf("concerns %q: %v, want %v", row.asked, !row.concerns, row.concerns)
 				}
 			}
 			check(false)
 			must(t, r.ClearMarker())
 			for range 2 {
-				must(t, r.MarkUninstalled(row.marked))
+				must(t, r.Mark(node.Marker{ID: row.marked}))
 			}
-			check(row.want)
+			check(true)
 			for range 2 {
 				must(t, r.ClearMarker())
 			}
@@ -170,8 +174,31 @@ func TestUninstalled(t *testing.T) {
 	}
 	r := rundir(t)
 	must(t, os.MkdirAll(filepath.Join(r.Path, "uninstalled"), 0o700))
-	if _, err := r.Uninstalled("a"); err == nil {
+	if _, _, err := r.Marked(); err == nil {
 		t.Error("a marker that cannot be read is no error")
+	}
+}
+
+// TestMarkerWithATime tells pods that were created before an uninstallation from later ones. Objects have whole seconds.
+func TestMarkerWithATime(t *testing.T) {
+	t.Parallel()
+	r := rundir(t)
+	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.FixedZone("", 3600))
+	must(t, r.Mark(node.Marker{ID: "a", Withdrawn: at}))
+	m, there, err := r.Marked()
+	if err != nil || !there || m.ID != "a" || !m.Withdrawn.Equal(at) {
+		t.Fatalf("%+v, %v, %v", m, there, err)
+	}
+	for created, want := range map[time.Time]bool{at.Add(-time.Hour): false, at: false, at.Add(time.Second): true, {}: false} {
+		if got := m.Before(created); got != want {
+			t.Errorf("%s: %v, want %v", created, got, want)
+		}
+	}
+	for _, byHand := range []string{"", "a", "a\n", "a\nsoon\n"} {
+		must(t, os.WriteFile(filepath.Join(r.Path, "uninstalled"), []byte(byHand), 0o600))
+		if m, there, err := r.Marked(); err != nil || !there || m.Before(at.Add(time.Hour)) || !m.Concerns("a") {
+			t.Errorf("%q: %+v, %v, %v", byHand, m, there, err)
+		}
 	}
 }
 

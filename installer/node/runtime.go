@@ -31,9 +31,8 @@ func RuntimeFromNode(containerRuntimeVersion string) Runtime {
 	return Runtime{Name: name, Version: version}
 }
 
-// dropIns has the versions with which the runtimes' libcni merges drop-ins, 1.3: containerd 2.0 has 1.2, CRI-O 1.34 is the first
-// that is known to have 1.3.
-var dropIns = map[string][2]int{"containerd": {2, 1}, "cri-o": {1, 34}}
+// dropIns has the versions with which the runtimes' libcni merges drop-ins, 1.3.
+var dropIns = map[string][2]int{"containerd": {2, 1}, "cri-o": {1, 33}}
 
 // LoadsDropIns reports whether the runtime is known to merge drop-ins into a network. An unknown one is not.
 func (r Runtime) LoadsDropIns() bool {

@@ -69,7 +69,7 @@ func TestTroubleWithTheDisk(t *testing.T) {
 			_, err := node.InstallBinary(source, filepath.Join(dir, "sidecar-cni"))
 			return err
 		}},
-		"run directory": {"uninstalled", func(dir string) error { return node.RunDir{Path: dir}.MarkUninstalled("x") }},
+		"run directory": {"uninstalled", func(dir string) error { return node.RunDir{Path: dir}.Mark(node.Marker{ID: "x"}) }},
 	}
 	for name, wrong := range troubles {
 		for what, action := range actions {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -118,19 +119,24 @@ func (w *watch) signal() {
 	}
 }
 
-// arm watches what shall be watched. What is watched already is watched anew: another directory of the same name may have
-// got the same inode. One may come into being while its parent is looked at, so it looks until it finds nothing new.
+// arm watches what shall be watched. A directory may come into being after it was looked for and before its parent is watched,
+// so it looks again until it finds what it has found before.
 func (w *watch) arm() {
 	const enough = 10
+	var before map[string]os.FileInfo
 	for range enough {
-		if w.notify == nil || !w.armOnce() {
+		found := w.find()
+		if w.notify == nil || before != nil && maps.EqualFunc(before, found, os.SameFile) {
 			return
 		}
+		w.armAll(found)
+		before = found
 	}
 }
 
-func (w *watch) armOnce() (news bool) {
-	found := w.find()
+// armAll watches directories, and no others. What is watched already is watched anew: another directory of the same name may
+// have got the same inode.
+func (w *watch) armAll(found map[string]os.FileInfo) {
 	for path, was := range w.armed {
 		if is, ok := found[path]; !ok || !os.SameFile(was, is) {
 			_ = w.notify.Remove(path) // it may have gone by itself
@@ -141,13 +147,11 @@ func (w *watch) armOnce() (news bool) {
 		err := w.notify.Add(path)
 		switch {
 		case err == nil:
-			news = news || w.armed[path] == nil
 			w.armed[path] = is
 		case !errors.Is(err, fs.ErrNotExist):
 			w.complain(err)
 		}
 	}
-	return news
 }
 
 // find returns the directories that are to be watched: each of the paths, with its sub-directories, or the nearest parent

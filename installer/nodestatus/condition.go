@@ -31,6 +31,25 @@ func (n *Node) Report(ctx context.Context, c Condition) (bool, error) {
 	return written, nil
 }
 
+// Withdraw takes the condition away, and reports whether it was there.
+func (n *Node) Withdraw(ctx context.Context) (bool, error) {
+	n.said = nil
+	removed, err := n.change(ctx, "status", withoutCondition)
+	if err != nil {
+		return false, fmt.Errorf("remove condition %s: %w", ConditionType, err)
+	}
+	return removed, nil
+}
+
+func withoutCondition(node *corev1.Node) []operation {
+	i := slices.IndexFunc(node.Status.Conditions, func(have corev1.NodeCondition) bool { return have.Type == ConditionType })
+	if i < 0 {
+		return nil
+	}
+	path := fmt.Sprintf("/status/conditions/%d", i)
+	return []operation{{"test", path + "/type", ConditionType}, {Op: "remove", Path: path}}
+}
+
 func (c Condition) status() corev1.ConditionStatus {
 	if c.Ready {
 		return corev1.ConditionTrue

@@ -100,6 +100,32 @@ func TestWhatIsSaidIsNotAskedForAgain(t *testing.T) {
 	}
 }
 
+func TestTheConditionIsTakenAway(t *testing.T) {
+	t.Parallel()
+	rows := map[string]struct {
+		have, want []corev1.NodeCondition
+		removed    bool
+	}{
+		"it is there":     {[]corev1.NodeCondition{kubelet, said(effective)}, []corev1.NodeCondition{kubelet}, true},
+		"it is the first": {[]corev1.NodeCondition{said(conflict), kubelet}, []corev1.NodeCondition{kubelet}, true},
+		"it is not there": {[]corev1.NodeCondition{kubelet}, []corev1.NodeCondition{kubelet}, false},
+	}
+	for title, row := range rows {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			c, node := newCluster(t, withConditions(row.have...))
+			if removed, err := node.Withdraw(t.Context()); err != nil || removed != row.removed {
+				t.Errorf("removed: %v, error %v", removed, err)
+			}
+			c.wantConditions(row.want...)
+			if _, err := node.Report(t.Context(), effective); err != nil {
+				t.Error(err)
+			}
+			c.wantConditions(kubelet, said(effective))
+		})
+	}
+}
+
 func TestConditionsOfOthersSurviveARace(t *testing.T) {
 	t.Parallel()
 	pressure := corev1.NodeCondition{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse}

@@ -88,7 +88,7 @@ func (a access) judge(resp *http.Response, body []byte, q question) answer {
 	words := fmt.Errorf("%d %s: %s", resp.StatusCode, http.StatusText(resp.StatusCode), brief(said.Message))
 	switch code := resp.StatusCode; {
 	case code == http.StatusUnauthorized:
-		return answer{verdict: unauthorized, err: fmt.Errorf("%w (%v)", words, a.credential), remedy: credentialRemedy}
+		return answer{verdict: unauthorized, err: fmt.Errorf("%w (%v)", words, a.credential), remedy: a.credential.refusedRemedy()}
 	case code == http.StatusForbidden:
 		remedy := fmt.Sprintf(rightRemedy, a.credential.holder(), q.resource)
 		return answer{verdict: forbidden, err: fmt.Errorf("%w (%v)", words, a.credential), remedy: remedy}

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -28,6 +29,15 @@ func (c credential) String() string {
 		words += " (expired " + until.UTC().Format(time.RFC3339) + ")"
 	}
 	return words + ", kubeconfig " + c.kubeconfig
+}
+
+// refusedRemedy is what to do about a credential that the API server does not know. A token that has not run out is refused
+// when its account was deleted.
+func (c credential) refusedRemedy() string {
+	if who, until := c.claims(); who == "" || time.Now().After(until) {
+		return credentialRemedy
+	}
+	return fmt.Sprintf(accountRemedy, filepath.Dir(filepath.Dir(c.kubeconfig)))
 }
 
 // holder is who asks, as far as that can be told.

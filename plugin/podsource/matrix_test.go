@@ -77,6 +77,9 @@ var apiBehaviours = map[string]behaviour{
 	"401": {expiredToken, []string{
 		"401 Unauthorized", "serviceaccount kube-system/old", "/token (expired 1999-12-31T23:00:00Z)", "/kubeconfig", "agent runs on this node",
 	}},
+	"no-account": {deletedAccount, []string{
+		"401 Unauthorized", "serviceaccount kube-system/sidecar-cni-plugin", "its account is gone and this node was not taken out", "take sidecar-cni out of",
+	}},
 	"403": {broken(apiserver.Say(apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errors.New("no RBAC")))), []string{
 		"403 Forbidden", "no RBAC", "allow serviceaccount kube-system/sidecar-cni-plugin to get pods", "/token, kubeconfig",
 	}},
@@ -109,6 +112,7 @@ hangs        unreachable unreachable unreachable unreachable gone       gone    
 reset        unreachable unreachable unreachable unreachable gone       gone        agent
 renewed      api         api         api         denied      api        api         agent
 401          denied      denied      denied      denied      gone       gone        agent
+no-account   denied      denied      denied      denied      gone       gone        agent
 403          denied      denied      denied      denied      gone       gone        agent
 404          gone        gone        gone        gone        gone       gone        agent
 appears      api         api         api         api         api        api         agent
@@ -138,6 +142,14 @@ func unavailable() *apierrors.StatusError {
 	err := apierrors.NewServiceUnavailable("shutting down")
 	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return err
+}
+
+// deletedAccount is a server that does not know a token any more which has not run out.
+func deletedAccount(t *testing.T, w *world) {
+	w.api.Put(meshed("5d1c"))
+	w.api.Rotate(apiserver.Token(apiserver.Account, time.Now().Add(time.Hour)))
+	w.api.RenewTokenFile(t)
+	w.api.Rotate("another")
 }
 
 // expiredToken is a server whose token has been rotated, while the file keeps one that ran out an hour ago.

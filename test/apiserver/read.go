@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -60,7 +61,12 @@ func (s *Server) many(c *collection) http.HandlerFunc {
 			sendError(w, r, apierrors.NewBadRequest(err.Error()))
 			return
 		}
-		sel := selection{r.PathValue("namespace"), selector}
+		byLabel, err := labels.Parse(query.Get("labelSelector"))
+		if err != nil {
+			sendError(w, r, apierrors.NewBadRequest(err.Error()))
+			return
+		}
+		sel := selection{r.PathValue("namespace"), selector, byLabel}
 		if watching, _ := strconv.ParseBool(query.Get("watch")); watching {
 			s.watch(w, r, watched{c, sel})
 			return

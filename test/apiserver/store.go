@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -156,11 +157,14 @@ func (s *Server) ForgetEvents() {
 type selection struct {
 	namespace string
 	fields    fields.Selector
+	labels    labels.Selector
 }
 
 func (sel selection) has(o object) bool {
 	switch {
 	case o == nil, sel.namespace != "" && sel.namespace != o.GetNamespace():
+		return false
+	case sel.labels != nil && !sel.labels.Matches(labels.Set(o.GetLabels())):
 		return false
 	case sel.fields == nil:
 		return true

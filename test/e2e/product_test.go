@@ -111,7 +111,7 @@ func chart(t *testing.T, values ...string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{folder}
+	args := []string{folder, "--set", "image.repository=sidecar-cni/sidecar-cni"}
 	for _, v := range values {
 		args = append(args, "--set", v)
 	}

@@ -12,6 +12,13 @@
 {{- $place | toJson -}}
 {{- end -}}
 
+{{/* What is mounted for a directory: itself, or the parent of the platform's that it is in. */}}
+{{- define "sidecar-cni.mount" -}}
+{{- $mount := .dir -}}
+{{- range .parents }}{{ if hasPrefix (print . "/") $mount }}{{ $mount = . }}{{ end }}{{ end -}}
+{{- $mount -}}
+{{- end -}}
+
 {{/* What the agent does, and what it therefore needs. */}}
 {{- define "sidecar-cni.needs" -}}
 {{- $enters := ne .Values.repair.mode "off" -}}
@@ -59,6 +66,9 @@ app.kubernetes.io/component: agent
 
 {{- define "sidecar-cni.image" -}}
 {{- with .Values.image -}}
+{{- if not .repository -}}
+{{- fail "image.repository: set it to the name that the image has in your registry, as in --set image.repository=registry.example/sidecar-cni; `make image` builds the image" -}}
+{{- end -}}
 {{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end -}}
 {{- end -}}
 {{- end -}}

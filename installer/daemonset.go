@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+)
+
+// daemonSet is the part of a DaemonSet that is of interest.
+type daemonSet struct {
+	Metadata struct {
+		Generation      int64          `json:"generation"`
+		ResourceVersion string         `json:"resourceVersion"`
+		ManagedFields   []managedField `json:"managedFields"`
+	} `json:"metadata"`
+	Spec struct {
+		Selector struct {
+			MatchLabels map[string]string `json:"matchLabels"`
+		} `json:"selector"`
+		Template struct {
+			Spec struct {
+				Containers []container `json:"containers"`
+			} `json:"spec"`
+		} `json:"template"`
+	} `json:"spec"`
+	Status struct {
+		Generation int64 `json:"observedGeneration"`
+		Desired    int   `json:"desiredNumberScheduled"`
+		Updated    int   `json:"updatedNumberScheduled"`
+		Ready      int   `json:"numberReady"`
+	} `json:"status"`
+}
+
+// managedField says who wrote some of an object's fields, and when. What it says about the fields is kept as it is.
+type managedField map[string]json.RawMessage
+
+func (m managedField) text(key string) string {
+	var text string
+	_ = json.Unmarshal(m[key], &text) // what is no text is none of ours
+	return text
+}
+
+type container struct {
+	Name string   `json:"name"`
+	Args []string `json:"args"`
+}
+
+// podList is the part of a list of pods that is of interest.
+type podList struct {
+	Items []struct {
+		Metadata struct {
+			Name string `json:"name"`
+		} `json:"metadata"`
+		Spec struct {
+			NodeName   string      `json:"nodeName"`
+			Containers []container `json:"containers"`
+		} `json:"spec"`
+		Status struct {
+			Conditions []struct {
+				Type, Status string
+			} `json:"conditions"`
+		} `json:"status"`
+	} `json:"items"`
+}
+
+// rawClient speaks JSON about whatever is asked for by its path.
+func (s *settings) rawClient() (*rest.RESTClient, error) {
+	config, err := s.restConfig()
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.GroupVersion = &schema.GroupVersion{}
+	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
+	config.WarningHandler = rest.NoWarnings{}
+	return rest.UnversionedRESTClientFor(config)
+}
+
+// withdrawal is about one DaemonSet.
+type withdrawal struct {
+	client          *rest.RESTClient
+	namespace, name string
+}
+
+func (w withdrawal) path() string {
+	return "/apis/apps/v1/namespaces/" + w.namespace + "/daemonsets/" + w.name
+}
+
+// patch changes the DaemonSet in our own name, and returns it as it is then.
+func (w withdrawal) patch(ctx context.Context, kind types.PatchType, change any) (daemonSet, error) {
+	var d daemonSet
+	body, err := json.Marshal(change)
+	if err != nil {
+		return d, err
+	}
+	data, err := w.client.Patch(kind).AbsPath(w.path()).Param("fieldManager", manager).Body(body).Do(ctx).Raw()
+	if err == nil {
+		err = json.Unmarshal(data, &d)
+	}
+	if err != nil {
+		return d, fmt.Errorf("patch daemonset %s/%s: %w", w.namespace, w.name, err)
+	}
+	return d, nil
+}
+
+func (w withdrawal) get(ctx context.Context) (daemonSet, error) {
+	var d daemonSet
+	data, err := w.client.Get().AbsPath(w.path()).Do(ctx).Raw()
+	if err == nil {
+		err = json.Unmarshal(data, &d)
+	}
+	if err != nil {
+		return d, fmt.Errorf("read daemonset %s/%s: %w", w.namespace, w.name, err)
+	}
+	return d, nil
+}
+
+// pods lists those of the DaemonSet.
+func (w withdrawal) pods(ctx context.Context, d daemonSet) (pods podList, err error) {
+	var labels []string
+	for key, value := range d.Spec.Selector.MatchLabels {
+		labels = append(labels, key+"="+value)
+	}
+	if len(labels) == 0 {
+		return pods, errors.New("its selector has no labels")
+	}
+	data, err := w.client.Get().AbsPath("/api/v1/namespaces/"+w.namespace+"/pods").Param("labelSelector", strings.Join(labels, ",")).Do(ctx).Raw()
+	if err == nil {
+		err = json.Unmarshal(data, &pods)
+	}
+	return pods, err
+}
