@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"time"
 )
@@ -37,7 +36,7 @@ func (c credential) refusedRemedy() string {
 	if who, until := c.claims(); who == "" || time.Now().After(until) {
 		return credentialRemedy
 	}
-	return fmt.Sprintf(accountRemedy, filepath.Dir(filepath.Dir(c.kubeconfig)))
+	return accountRemedy
 }
 
 // holder is who asks, as far as that can be told.

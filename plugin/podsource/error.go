@@ -70,7 +70,7 @@ const (
 	goneRemedy       = "none is needed if it was deleted or created anew: the kubelet clears this sandbox away; else delete the pod"
 	credentialRemedy = "check that the sidecar-cni agent runs on this node: it writes kubeconfig and token, and renews them"
 	accountRemedy    = "check that the sidecar-cni agent runs on this node; if sidecar-cni was deleted, its account is gone and this node " +
-		"was not taken out: install it again and uninstall it in order, or take sidecar-cni out of the chain in %s"
+		"was not taken out: install it again and uninstall it in order, or take sidecar-cni out of the chain by hand"
 	noClassRemedy    = "create the runtime class, or have the pod name another one"
 	rightRemedy      = "allow %s to get %s, as the chart's ClusterRole sidecar-cni-plugin does"
 	serverRemedy     = "check that %s, in kubeconfig %s, is the Kubernetes API server"
