@@ -293,7 +293,8 @@ func (i *installer) leaveMultus(note func(string)) error {
 func (i *installer) wish() (chain.Wish, error) {
 	entry, err := i.entry(i.place, i.probed.backend)
 	return chain.Wish{
-		Way: chain.Way(i.way), LoadsDropIns: i.loadsDropIns(), ManyNetworks: i.runtime.ManyNetworks, Entry: entry, Standalone: i.attachment,
+		Way: chain.Way(i.way), LoadsDropIns: i.loadsDropIns(), ManyNetworks: i.runtime.ManyNetworks, SkipsBroken: i.runtime.SkipsBroken(),
+		Entry: entry, Standalone: i.attachment,
 	}, err
 }
 

@@ -33,8 +33,8 @@ const (
 	savedSuffix = ".sidecar-cni-saved"
 )
 
-// Primary returns the file that the runtime loads: libcni and containerd take the first by name. One that does not parse is
-// not passed over, since containerd stops at it.
+// Primary returns the file that containerd loads: the first by name. One that does not parse is not passed over, since
+// containerd stops at it; see Wish.SkipsBroken.
 func (d Dir) Primary() (File, error) {
 	return d.tree().primary()
 }

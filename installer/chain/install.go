@@ -52,19 +52,33 @@ func install(t tree, w Wish) (Plan, error) {
 
 // joined is the network that the runtime loads, if there is no other mesh in it.
 func (t tree) joined(w Wish) (*network, error) {
-	n, err := t.loaded(w.LoadsDropIns)
+	n, err := t.loaded(w)
 	if err != nil {
 		return nil, err
 	}
 	return n, n.mesh()
 }
 
-func (t tree) loaded(dropIns bool) (*network, error) {
-	f, err := t.primary()
+func (t tree) loaded(w Wish) (*network, error) {
+	f, err := t.first(w)
 	if err != nil {
 		return nil, err
 	}
-	return t.load(f.Name, dropIns)
+	return t.load(f.Name, w.LoadsDropIns)
+}
+
+// first is the file that the runtime loads. Where none can be loaded, what is wrong is told of the first.
+func (t tree) first(w Wish) (File, error) {
+	f, err := t.primary()
+	if err != nil || !w.SkipsBroken {
+		return f, err
+	}
+	for _, name := range t.confs() {
+		if n, err := t.load(name, w.LoadsDropIns); err == nil && len(n.chain()) > 0 {
+			return t[name], nil
+		}
+	}
+	return f, nil
 }
 
 // claim is a way and what goes it.
@@ -194,8 +208,8 @@ func Uninstall(d Dir) (Plan, error) {
 	if len(p.Steps) == 0 {
 		return p, t.leftOver()
 	}
-	_, before := t.loaded(false)
-	n, after := base.loaded(false)
+	_, before := t.loaded(Wish{})
+	n, after := base.loaded(Wish{})
 	switch {
 	case after == nil:
 		p.Primary, p.Network = n.file.Name, n.name

@@ -110,7 +110,7 @@ func reason(err error) Reason {
 
 // look tells what the runtime makes of a directory, whatever a pass would do.
 func (t tree) look(w Wish) State {
-	f, err := t.primary()
+	f, err := t.first(w)
 	s := State{Primary: f.Name}
 	if err != nil {
 		return s.refused(err)

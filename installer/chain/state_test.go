@@ -102,6 +102,46 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestARuntimeThatPassesOver takes the first file that can be loaded, as CRI-O does; containerd has no network then.
+func TestARuntimeThatPassesOver(t *testing.T) {
+	t.Parallel()
+	good := conf("20-x.conflist", flannel)
+	for name, row := range map[string]struct {
+		dir  Dir
+		want string // the primary; empty where nothing can be loaded
+	}{
+		"half written":       {Dir{conf("10-x.conflist", flannel[:20]), good}, "20-x.conflist"},
+		"unreadable":         {Dir{{Name: "10-x.conf", Err: fs.ErrPermission}, good}, "20-x.conflist"},
+		"without plugins":    {Dir{conf("10-x.conflist", `{"name":"a","cniVersion":"1.0.0"}`), good}, "20-x.conflist"},
+		"without a type":     {Dir{conf("10-x.conf", flannel), good}, "20-x.conflist"},
+		"a broken drop-in":   {Dir{conf("10-x.conflist", strings.Replace(flannel, "cbr0", "a", 1)), conf("a/1.conf", "{"), good}, "20-x.conflist"},
+		"nothing is amiss":   {Dir{conf("10-x.conflist", flannel), good}, "10-x.conflist"},
+		"nothing can be had": {Dir{conf("10-x.conflist", "{"), conf("20-x.conf", "{")}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, way := range []Way{Inline, DropIn, Owned} {
+				w := wish(way)
+				if _, err := Install(row.dir, w); name != "nothing is amiss" && err == nil {
+					t.Error("containerd would have a network")
+				}
+				w.SkipsBroken = true
+				p, err := Install(row.dir, w)
+				if row.want == "" {
+					if refusal(err) != Broken || !strings.Contains(err.Error(), "10-x.conflist") {
+						t.Errorf("%s: %v", way, err)
+					}
+					continue
+				}
+				s := Evaluate(row.dir.After(p.Steps...), w)
+				if err != nil || p.Primary != row.want || !s.Effective {
+					t.Errorf("%s: primary %q, %v, then %+v", way, p.Primary, err, s)
+				}
+			}
+		})
+	}
+}
+
 // The other mesh came later: what is there of ours stays, and the state says so.
 func TestAnotherMeshComesAfterUs(t *testing.T) {
 	t.Parallel()

@@ -25,6 +25,7 @@ type Wish struct {
 	Way          Way    // Auto if empty
 	LoadsDropIns bool   // the runtime is proven or known to: containerd from 2.1 on, CRI-O by its libcni
 	ManyNetworks bool   // the runtime loads every network of the directory, or several, not the first alone
+	SkipsBroken  bool   // the runtime passes over a file that it cannot load, and takes the next: CRI-O
 	Entry        []byte // our entry: a JSON object of our type
 	Standalone   string // the NetworkAttachmentDefinition; "istio-cni" if empty, which Istio's injector asks for
 }

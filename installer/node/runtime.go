@@ -42,6 +42,10 @@ func (r Runtime) LoadsDropIns() bool {
 	return known && err == nil && slices.Compare(version[:], first[:]) >= 0
 }
 
+// SkipsBroken reports whether the runtime passes over a file of its conf directory that it cannot load: CRI-O does, and
+// containerd has no network then.
+func (r Runtime) SkipsBroken() bool { return r.Name == "cri-o" }
+
 // loadedChain is containerd's form.
 type loadedChain struct {
 	PluginDirs    []string
