@@ -228,6 +228,7 @@ type right struct{ what, when, why string }
 var rights = []right{
 	{"uid 0", "always", "the directories of the host belong to root"},
 	{"NET_ADMIN", "always", "nftables is tried out, in the agent's own network namespace"},
+	{"CHOWN", "always", "a network configuration that is edited and belongs to somebody else stays his"},
 	{"SYS_ADMIN", "repair.mode other than off", "pods' network namespaces are entered"},
 	{"SYS_PTRACE", "repair.mode other than off", "namespaces of pods without a record are found in /proc"},
 	{"DAC_READ_SEARCH", "repair.mode other than off", "tables of legacy iptables are looked for in pods with their own user namespace"},

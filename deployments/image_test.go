@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -177,9 +178,9 @@ func TestEveryRightIsNeeded(t *testing.T) {
 		t.Fatal("this needs root on Linux")
 	}
 	for backend, wanted := range map[string][]string{
-		"nftables":        {"NET_ADMIN"},
-		"iptables-nft":    {"NET_ADMIN", "SYS_CHROOT"},
-		"iptables-legacy": {"NET_ADMIN", "SYS_CHROOT", "NET_RAW"},
+		"nftables":        {"NET_ADMIN", "CHOWN"},
+		"iptables-nft":    {"NET_ADMIN", "CHOWN", "SYS_CHROOT"},
+		"iptables-legacy": {"NET_ADMIN", "CHOWN", "SYS_CHROOT", "NET_RAW"},
 	} {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
@@ -203,35 +204,79 @@ func TestEveryRightIsNeeded(t *testing.T) {
 	}
 }
 
-// probe runs a pass that changes nothing, in a network namespace of its own and with few rights.
+// TestAFileOfSomebodyElse has the agent meet one that others may not read, with the rights of repair.mode off and with those of
+// the default.
+func TestAFileOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[string]string{"off": "belongs to uid 1234 and has mode 0600", "repair": ""} {
+		var rights []string
+		for _, r := range agent(t, scenario{"", "mesh", []string{"repair.mode=" + mode}}.daemonSet(t)).SecurityContext.Capabilities.Add {
+			rights = append(rights, string(r))
+		}
+		dir := t.TempDir()
+		belongs(t, filepath.Join(dir, "10-pods.conflist"), withoutUs, 0o600)
+		err := bounded(t, rights, "run", "--dry-run", "--conf-dir="+dir, "--api-server=https://kube.example", "--plugin-binary=/bin/true")
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "DAC_READ_SEARCH")) {
+			t.Errorf("repair.mode=%s: %v, want %q", mode, err, want)
+		}
+	}
+}
+
+const (
+	withoutUs = `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"}]}`
+	withUs    = `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"},{"type":"sidecar-cni"}]}`
+)
+
+// belongs writes a file that is somebody's.
+func belongs(t *testing.T, file, text string, mode os.FileMode) {
+	t.Helper()
+	if err := errors.Join(os.WriteFile(file, []byte(text), mode), os.Chown(file, 1234, 2345)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// probe runs a pass that changes nothing, and takes a node out whose network belongs to somebody, which it still has to then.
 func probe(t *testing.T, backend string, rights []string) error {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "10-pods.conflist")
+	belongs(t, file, withUs, 0o644)
+	path, err := installer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"run", "--dry-run", "--conf-dir=" + dir, "--backend=" + backend, "--api-server=https://kube.example", "--plugin-binary=" + path}
+	if strings.HasPrefix(backend, "iptables") {
+		args = append(args, "--host-root=/")
+	}
+	if err := errors.Join(bounded(t, rights, args...), bounded(t, rights, "uninstall", "--conf-dir="+dir)); err != nil {
+		return err
+	}
+	var stat syscall.Stat_t
+	if err := syscall.Stat(file, &stat); err != nil || stat.Uid != 1234 || stat.Gid != 2345 || stat.Mode&0o777 != 0o644 {
+		return fmt.Errorf("%s: %w, uid %d, gid %d, mode %o", file, err, stat.Uid, stat.Gid, stat.Mode)
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != withoutUs {
+		return fmt.Errorf("%s: %w, %s", file, err, text)
+	}
+	return nil
+}
+
+// bounded runs the installer in a network namespace of its own and with few rights.
+func bounded(t *testing.T, rights []string, args ...string) error {
 	t.Helper()
 	path, err := installer()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return file
-	}
-	write("10-pods.conflist", `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"}]}`)
 	bounds := "-all"
 	for _, right := range rights {
 		bounds += ",+" + strings.ToLower(right)
 	}
-	args := []string{"--net", "--mount", "setpriv", "--no-new-privs", "--bounding-set=" + bounds, "--inh-caps=-all",
-		path, "run", "--dry-run", "--conf-dir=" + dir, "--bin-dir=" + t.TempDir(), "--run-dir=" + t.TempDir(), "--cache-dir=" + t.TempDir(),
-		"--backend=" + backend, "--api-server=https://kube.example", "--plugin-binary=" + path,
-		"--ca-file=" + write("ca.crt", "none"), "--token-file=" + write("token", "none")}
-	if strings.HasPrefix(backend, "iptables") {
-		args = append(args, "--host-root=/")
-	}
-	out, err := exec.Command("unshare", args...).CombinedOutput()
-	if err != nil {
+	all := append([]string{"--net", "--mount", "setpriv", "--no-new-privs", "--bounding-set=" + bounds, "--inh-caps=-all", path}, args...)
+	all = append(all, "--bin-dir="+t.TempDir(), "--run-dir="+t.TempDir(), "--cache-dir="+t.TempDir(), "--multus-conf-dir="+t.TempDir(),
+		"--platform=kubeadm", "--runtime-socket=/nowhere.sock")
+	if out, err := exec.Command("unshare", all...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	return nil

@@ -22,7 +22,6 @@ func (d *daemon) newRepairer() *repair.Repairer {
 	entry, _ := d.entry(d.place, cmp.Or(d.probed.backend, netconf.NFTables)) // it was looked at before
 	config := repair.Config{
 		Mode:     repair.Mode(d.settings.repair),
-		Backend:  d.probed.backend,
 		Redirect: netconf.Parse(entry).Redirect,
 		Records:  record.Dir(d.recordDir()),
 		HostProc: hostProc,
@@ -34,10 +33,17 @@ func (d *daemon) newRepairer() *repair.Repairer {
 		config.InRoot = func(do func() error) error { return node.InRoot(d.hostRoot, do) }
 	}
 	return repair.New(config, repair.Deps{
+		Backend:      d.usedBackend,
 		Hold:         func() bool { return d.status.now.Load().reason == reason(chain.OtherMesh) },
 		NetworkFirst: d.networkFirst.Load,
 		Pods:         d.pods.List, Handler: d.classes.Handler, Client: d.client, Events: d.events, Registry: d.registry, Log: d.log,
 	})
+}
+
+// usedBackend is what programs the node's rules; a node that has none at the start may get one.
+func (d *daemon) usedBackend() string {
+	backend, _ := d.inUse.Load().(string)
+	return backend
 }
 
 // Pods that are yet to get an address are looked at again after firstLook, then after twice as long, and so on: after a reboot

@@ -52,7 +52,8 @@ type daemon struct {
 	registry *prometheus.Registry
 	status   *status
 
-	networkFirst atomic.Bool // whether the runtime sets up a sandbox's network before it starts anything in it
+	inUse        atomic.Value // string: what programs the node's rules, "" as long as nothing can
+	networkFirst atomic.Bool  // whether the runtime sets up a sandbox's network before it starts anything in it
 
 	quarrel   quarrel
 	placed    state              // what the last pass came to, or what another writer has made of it since
@@ -209,6 +210,7 @@ func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, erro
 	}
 	d.metrics = newMetrics(d.registry)
 	d.metrics.probed(d.probed)
+	d.inUse.Store(d.probed.backend)
 	d.join = d.run.Join
 	d.pods = agent.NewPods(client, s.nodeName, d.registry, log)
 	d.events = agent.NewEvents(client, s.nodeName, d.registry, log)
@@ -321,6 +323,8 @@ func (d *daemon) turn(ctx context.Context) time.Duration {
 		d.since = time.Now()
 	}
 	d.placed = now
+	d.metrics.probed(d.probed)
+	d.inUse.Store(d.probed.backend)
 	d.networkFirst.Store(d.runtime.Name == "containerd" || d.runtime.Name == "cri-o")
 	d.passed = time.Now()
 	now = d.calmed(now)

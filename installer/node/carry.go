@@ -41,7 +41,9 @@ func (c Conf) step(d chain.Dir, s chain.Step) error {
 		if err != nil {
 			return err
 		}
-		return replace(path, whole(s.Data, s.Mode), func() error { return c.same(d, s) })
+		edited := whole(s.Data, s.Mode)
+		edited.owner = ownerOf(path)
+		return replace(path, edited, func() error { return c.same(d, s) })
 	}
 	if s.Op == chain.Rename || s.Op == chain.Remove {
 		time.Sleep(digest)

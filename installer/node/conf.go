@@ -129,9 +129,23 @@ func (c Conf) explainLink(name string, err error) error {
 		"have the file itself in the conf directory, or use the directory that it is in: %w", to, err)
 }
 
+// explainOwner says of a file that may not be read whose it is, and what is missing.
+func explainOwner(name string, err error) error {
+	var stat unix.Stat_t
+	if unix.Stat(name, &stat) != nil {
+		return err
+	}
+	return fmt.Errorf("it belongs to uid %d and has mode %04o, and the agent may read such a file only with the capability "+
+		"DAC_READ_SEARCH, which the chart gives it unless repair.mode is off: let root own the file, or everybody read it: %w",
+		stat.Uid, stat.Mode&0o7777, err)
+}
+
 // contents reads a regular file: opening a pipe, which somebody may have put there, would wait for a writer.
 func contents(name string) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, explainOwner(name, unnamed(err))
+	}
 	if err != nil {
 		return nil, unnamed(err)
 	}

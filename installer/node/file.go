@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // tempSuffix ends the names of files that are being written: no runtime takes one for a network or a plugin.
@@ -37,13 +39,37 @@ func WriteFile(path string, data []byte, mode fs.FileMode) (changed bool, err er
 type draft struct {
 	mode  fs.FileMode
 	write func(io.Writer) error
+	owner *owner // nil for ourselves
 }
 
 func whole(data []byte, mode fs.FileMode) draft {
-	return draft{mode.Perm(), func(w io.Writer) error {
+	return draft{mode: mode.Perm(), write: func(w io.Writer) error {
 		_, err := w.Write(data)
 		return err
 	}}
+}
+
+// owner is whom a file belongs to.
+type owner struct{ uid, gid int }
+
+// ownerOf returns the owner of a file, or nil if it is ours already or not there.
+func ownerOf(path string) *owner {
+	var stat unix.Stat_t
+	if unix.Stat(path, &stat) != nil || int(stat.Uid) == os.Geteuid() && int(stat.Gid) == os.Getegid() {
+		return nil
+	}
+	return &owner{int(stat.Uid), int(stat.Gid)}
+}
+
+// give makes a file the owner's, which takes the right CHOWN.
+func (o *owner) give(f *os.File) error {
+	if o == nil {
+		return nil
+	}
+	if err := f.Chown(o.uid, o.gid); err != nil {
+		return fmt.Errorf("keep owner %d:%d: %w", o.uid, o.gid, unnamed(err))
+	}
+	return nil
 }
 
 // replace puts a draft in a file's place, at once and for good: when it returns, a loss of power cannot undo it. The last
@@ -54,7 +80,7 @@ func replace(path string, d draft, look func() error) error {
 	if err != nil {
 		return cmp.Or(unwritable(dir), unnamed(err))
 	}
-	err = errors.Join(d.write(temp), temp.Chmod(d.mode), temp.Sync(), temp.Close())
+	err = errors.Join(d.write(temp), temp.Chmod(d.mode), d.owner.give(temp), temp.Sync(), temp.Close())
 	if err == nil && look != nil {
 		err = look()
 	}

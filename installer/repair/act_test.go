@@ -88,7 +88,7 @@ func TestRulesThatNoPacketMeets(t *testing.T) {
 			t.Run(backend+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				pod, n := netns.NewPod(t, netns.Options{}), newNode(t, repair.Report)
-				n.config.Backend = backend
+				n.backend = backend
 				n.run(meshed("web-0", nil), pod.NS)
 				if row.recorded {
 					n.add("web-0", backend, pod.NS)

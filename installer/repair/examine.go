@@ -186,10 +186,14 @@ func (e *lackingError) Unwrap() error { return e.error }
 func (r *Repairer) with(at *place, t task, do func(backend) error) error {
 	variant, ok := strings.CutPrefix(t.backend, "iptables-")
 	if !ok {
-		if t.backend != netconf.NFTables {
+		switch t.backend {
+		case netconf.NFTables:
+			return at.enter(func() error { return do(nft{}) })
+		case "":
+			return &lackingError{errors.New("find backend: none works on this node yet")}
+		default:
 			return &lackingError{fmt.Errorf("find backend %q: there is none of that name", t.backend)}
 		}
-		return at.enter(func() error { return do(nft{}) })
 	}
 	run := func() error {
 		tables, err := iptables.Find(iptables.Variant(variant))
@@ -217,5 +221,5 @@ func (r *Repairer) backendFor(at *place) string {
 	if at.foreign() {
 		return netconf.NFTables
 	}
-	return r.cfg.Backend
+	return r.deps.Backend()
 }

@@ -23,7 +23,7 @@ func TestARedirectedPod(t *testing.T) {
 			t.Run(backend+", now "+configured, func(t *testing.T) {
 				t.Parallel()
 				ns, n := netns.New(t), newNode(t, repair.Repair)
-				n.config.Backend = configured
+				n.backend = configured
 				n.put(meshed("web-0", nil)) // without a process: the record is enough
 				r := n.add("web-0", backend, ns)
 				before := rules(t, ns)
@@ -73,7 +73,7 @@ func TestAPodWhoseRecordIsLost(t *testing.T) {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
 			ns, n := netns.New(t), newNode(t, repair.Repair)
-			n.config.Backend = backend
+			n.backend = backend
 			n.run(meshed("web-0", map[string]string{excludePort: "22"}), ns)
 			apply(t, ns, backend, policyOf(t, map[string]string{excludePort: "22"}))
 			n.want(n.pass(), repair.Redirected, "")

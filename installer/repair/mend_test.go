@@ -76,7 +76,7 @@ func TestARepairedPodIsAsADDLeavesIt(t *testing.T) {
 			t.Run(backend+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				byADD, byUs, n := netns.New(t), netns.New(t), newNode(t, repair.Repair)
-				n.config.Backend = backend
+				n.backend = backend
 				n.put(meshed("web-0", annotations))
 				n.callADD("web-0", backend, byADD)
 				want, err := n.config.Records.Read(record.Attachment{Container: "0a1b", Interface: "eth0"})
@@ -150,7 +150,7 @@ func TestAPodWithDockerInsideIsRepaired(t *testing.T) {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
 					pod, n := netns.NewPod(t, netns.Options{}), newNode(t, repair.Repair)
-					n.config.Backend = backend
+					n.backend = backend
 					n.run(meshed("web-0", nil), pod.NS)
 					if recorded {
 						n.write(recordOf(t, "web-0", backend, pod.NS))
@@ -200,7 +200,7 @@ func TestAUserNamespaceOfItsOwnIsRepairedByNFTables(t *testing.T) {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
 			ns, n := netns.NewInUserNamespace(t), newNode(t, repair.Repair)
-			n.config.Backend = backend
+			n.backend = backend
 			n.run(meshed("web-0", nil), ns)
 			n.want(n.pass(), repair.Missing, repair.Repaired)
 			if r := n.onlyRecord(); r.Backend != nftBackend || !strings.Contains(rules(t, ns), "table inet sidecar-cni") {
@@ -223,11 +223,14 @@ func TestARepairThatFailsSaysWhy(t *testing.T) {
 			n.api.Put(pod)
 		}, []string{"read annotations", excludePort, "ssh"}},
 		"no iptables where it is looked for": {func(n *node) {
-			n.config.Backend, n.config.InRoot = iptNFT, inRoot(n.t.TempDir())
+			n.backend, n.config.InRoot = iptNFT, inRoot(n.t.TempDir())
 		}, []string{"find iptables-nft"}},
 		"a backend that nobody knows": {func(n *node) {
-			n.config.Backend = "ebpf"
+			n.backend = "ebpf"
 		}, []string{`find backend "ebpf"`}},
+		"a node on which nothing works yet": {func(n *node) {
+			n.backend = ""
+		}, []string{"find backend: none works on this node yet"}},
 		"no place for the record": {func(n *node) {
 			if err := os.WriteFile(string(n.config.Records), nil, 0o600); err != nil {
 				n.t.Fatal(err)
@@ -278,7 +281,7 @@ func TestIptablesRunsInTheRootThatIsGiven(t *testing.T) {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
 			ns, n := netns.New(t), newNode(t, repair.Repair)
-			n.config.Backend, n.config.InRoot = backend, inRoot("/")
+			n.backend, n.config.InRoot = backend, inRoot("/")
 			n.run(meshed("web-0", nil), ns)
 			n.want(n.pass(), repair.Missing, repair.Repaired)
 			n.want(n.pass(), repair.Redirected, "")
@@ -295,7 +298,7 @@ func TestEveryThreadComesHome(t *testing.T) {
 		n.run(meshed(fmt.Sprintf("web-%d", i), nil), netns.New(t))
 	}
 	for _, backend := range backends {
-		n.config.Backend = backend
+		n.backend = backend
 		for _, x := range n.pass().Results {
 			if x.Outcome != repair.Repaired && x.Finding != repair.Redirected {
 				t.Errorf("%s: %s %s: %s %v", x.Name, x.Finding, x.Outcome, x.Why, x.Err)

@@ -83,7 +83,6 @@ const Label = agent.RedirectionLabel
 // Config is what an administrator decides.
 type Config struct {
 	Mode     Mode
-	Backend  string // that of the plugin's conf: nftables, iptables-nft or iptables-legacy
 	Redirect redirect.Config
 	Records  record.Dir
 	HostProc string // where the host's /proc is; "" if nowhere
@@ -97,6 +96,8 @@ type Config struct {
 type Deps struct {
 	Pods    func() []*corev1.Pod      // of this node; they are only read
 	Handler func(class string) string // of a runtime class; "" if it is not known
+	// Backend is that of the plugin's conf: nftables, iptables-nft or iptables-legacy; "" as long as none works on the node.
+	Backend func() string
 	// Hold says that another mesh's plugin is in the chain: what it leaves open is reported, and no more.
 	Hold func() bool
 	// NetworkFirst says that the runtime starts the first process of a pod once its network is set up, as containerd and

@@ -49,15 +49,16 @@ type node struct {
 	names    []string
 	listed   []*corev1.Pod // instead of those that the API server has by now
 	repairer *repair.Repairer
+	backend  string
 	hold     bool // another mesh's plugin is in the chain
 	docker   bool // the runtime starts a process before the network is there
 }
 
 func newNode(t *testing.T, mode repair.Mode) *node {
 	t.Helper()
-	n := &node{t: t, api: apiserver.Start(t), host: netns.New(t), proc: t.TempDir(), registry: prometheus.NewRegistry()}
+	n := &node{t: t, api: apiserver.Start(t), host: netns.New(t), proc: t.TempDir(), registry: prometheus.NewRegistry(), backend: nftBackend}
 	n.config = repair.Config{
-		Mode: mode, Backend: nftBackend, Redirect: redirect.Defaults(), HostProc: n.proc, Label: repair.Label,
+		Mode: mode, Redirect: redirect.Defaults(), HostProc: n.proc, Label: repair.Label,
 		Records: record.Dir(filepath.Join(t.TempDir(), "state")),
 	}
 	n.process(1, 0, n.host.Path(), "0::/init.scope")
@@ -99,6 +100,7 @@ func (n *node) start() {
 	}()
 	n.t.Cleanup(func() { cancel(); <-done })
 	n.repairer = repair.New(n.config, repair.Deps{
+		Backend:      func() string { return n.backend },
 		Handler:      func(class string) string { return map[string]string{"vm": "kata-qemu", "usual": "runc"}[class] },
 		Hold:         func() bool { return n.hold },
 		NetworkFirst: func() bool { return !n.docker },

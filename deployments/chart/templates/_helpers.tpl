@@ -23,7 +23,7 @@
 {{- define "sidecar-cni.needs" -}}
 {{- $enters := ne .Values.repair.mode "off" -}}
 {{- $runs := hasPrefix "iptables-" .Values.backend -}}
-{{- $capabilities := list "NET_ADMIN" -}}
+{{- $capabilities := list "NET_ADMIN" "CHOWN" -}}
 {{- if $enters }}{{ $capabilities = concat $capabilities (list "SYS_ADMIN" "SYS_PTRACE" "DAC_READ_SEARCH") }}{{ end -}}
 {{- if $runs }}{{ $capabilities = append $capabilities "SYS_CHROOT" }}{{ end -}}
 {{- if eq .Values.backend "iptables-legacy" }}{{ $capabilities = append $capabilities "NET_RAW" }}{{ end -}}
