@@ -6,6 +6,7 @@
 //	sidecar-cni-installer run --dry-run      what a pass would change
 //	sidecar-cni-installer uninstall          takes the node out again
 //	sidecar-cni-installer withdraw           takes all nodes out, before the DaemonSet is deleted
+//	sidecar-cni-installer log-level debug    has the running daemon say more
 //
 // Be aware: ending the daemon leaves the node as it is. Only uninstall takes out what was put in.
 package main
@@ -58,6 +59,8 @@ binary. A daemon that runs on the node stops writing, and reports "uninstalled".
 	withdrawAbout = `Takes all nodes out before the DaemonSet is deleted: makes its pods run "uninstall --stay", and waits
 until every node is out. Names the nodes that are not when the time is over, and ends with 0 even so: what deletes the
 DaemonSet then must not hang because of a node that is down.`
+	levelAbout = `Prints the log level of the daemon that runs in the same pod, or sets another one until the daemon ends:
+kubectl exec POD -- /sidecar-cni-installer log-level debug`
 )
 
 func (e env) run(ctx context.Context) error {
@@ -78,7 +81,7 @@ func (e env) run(ctx context.Context) error {
 	uninstall.RunE = func(*cobra.Command, []string) error { return uninstall.uninstall(ctx, e) }
 	withdraw := e.command("withdraw", "take all nodes out again", withdrawAbout, withdrawTable)
 	withdraw.RunE = func(*cobra.Command, []string) error { return withdraw.withdraw(ctx, e) }
-	root.AddCommand(&run.Command, &uninstall.Command, &withdraw.Command)
+	root.AddCommand(&run.Command, &uninstall.Command, &withdraw.Command, e.levelCommand(ctx))
 	return root.Execute()
 }
 
@@ -102,7 +105,8 @@ func (e env) command(use, short, about string, groups []group) *command {
 
 // start makes one pass, or all of them.
 func (c *command) start(ctx context.Context, e env) error {
-	log := c.logger(e.stderr)
+	level := c.level()
+	log := newLogger(level, e.stderr)
 	switch {
 	case c.dryRun:
 		return c.settings.preview(ctx, e.stdout, log)
@@ -111,14 +115,19 @@ func (c *command) start(ctx context.Context, e env) error {
 	case c.once:
 		return c.settings.single(ctx, log)
 	}
-	return c.settings.daemon(ctx, log)
+	return c.settings.daemon(ctx, log, level)
 }
 
-func (s *settings) logger(stderr io.Writer) *zap.Logger {
+// level is from which on is logged. It can be changed while the daemon runs.
+func (s *settings) level() zap.AtomicLevel {
 	level, err := zapcore.ParseLevel(s.logLevel)
 	if err != nil {
 		level = zapcore.InfoLevel
 	}
+	return zap.NewAtomicLevelAt(level)
+}
+
+func newLogger(level zap.AtomicLevel, stderr io.Writer) *zap.Logger {
 	return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{
 		TimeKey: "time", LevelKey: "level", MessageKey: "msg",
 		EncodeTime: zapcore.RFC3339TimeEncoder, EncodeLevel: zapcore.LowercaseLevelEncoder, EncodeDuration: zapcore.StringDurationEncoder,

@@ -32,6 +32,7 @@ The variable of ` + "`--conf-dir`" + ` is ` + "`SIDECAR_CNI_CONF_DIR`" + `. The 
 | ` + "`uninstall`" + ` | takes the node out; may be repeated at any time |
 | ` + "`uninstall --stay`" + ` | the same, and stays, ready once the node is out |
 | ` + "`withdraw`" + ` | takes all nodes out, before the DaemonSet is deleted |
+| ` + "`log-level LEVEL`" + ` | has the daemon in the same pod log from another level on, until it ends: ` + "`kubectl exec POD -- /sidecar-cni-installer log-level debug`" + ` |
 
 SIGHUP asks a running daemon for a pass and a look at the pods.
 `

@@ -67,7 +67,7 @@ type daemon struct {
 }
 
 // daemon does it all until ctx ends, and leaves the node as it is.
-func (s *settings) daemon(ctx context.Context, log *zap.Logger) error {
+func (s *settings) daemon(ctx context.Context, log *zap.Logger, level zap.AtomicLevel) error {
 	klog.SetLogger(logr.Discard()) // what client-go would say is told by errors
 	d, err := s.assemble(ctx, log)
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *settings) daemon(ctx context.Context, log *zap.Logger) error {
 	all.Go(func() error { d.classes.Run(ctx); return nil })
 	all.Go(func() error { d.events.Run(ctx); return nil })
 	all.Go(func() error { return d.answer(ctx) })
-	all.Go(func() error { return serve(ctx, listener, d.status.pages(d.registry)) })
+	all.Go(func() error { return serve(ctx, listener, d.status.pages(d.registry, level)) })
 	all.Go(func() error { return d.keep(ctx) })
 	all.Go(func() error { d.lookAfterPods(ctx); return nil })
 	err = all.Wait()

@@ -45,7 +45,7 @@ func (s *status) alive() bool { return time.Since(time.Unix(s.beat.Load(), 0)) <
 // become notes the state.
 func (s *status) become(now state) { s.now.Store(&now) }
 
-func (s *status) pages(reg prometheus.Gatherer) http.Handler {
+func (s *status) pages(reg prometheus.Gatherer, level http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		text, ok := s.ready()
@@ -58,6 +58,7 @@ func (s *status) pages(reg prometheus.Gatherer) http.Handler {
 		}
 		say(w, "the daemon's loop has been silent for long", false)
 	})
+	mux.Handle(levelPage, fromHere(level))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	return mux
 }

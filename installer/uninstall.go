@@ -34,7 +34,8 @@ const againPause = 10 * time.Second
 
 // uninstall takes the node out. If it shall stay, it tries until it has, and then waits to be ended.
 func (c *command) uninstall(ctx context.Context, e env) error {
-	log := c.logger(e.stderr)
+	level := c.level()
+	log := newLogger(level, e.stderr)
 	if !c.stay {
 		_, err := c.settings.uninstallOnce(ctx, log)
 		return err
@@ -47,7 +48,7 @@ func (c *command) uninstall(ctx context.Context, e env) error {
 	shown := newMetrics(registry)
 	st.become(state{reason: starting, text: "the node is being taken out"})
 	all, ctx := errgroup.WithContext(ctx)
-	all.Go(func() error { return serve(ctx, listener, st.pages(registry)) })
+	all.Go(func() error { return serve(ctx, listener, st.pages(registry, level)) })
 	all.Go(func() error {
 		c.settings.uninstallAgain(ctx, log, func(now state) {
 			st.beat.Store(time.Now().Unix())
