@@ -2,10 +2,12 @@ package main_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -21,6 +23,7 @@ type runtime struct {
 	cri.UnimplementedRuntimeServiceServer
 	pod        string
 	maxConfNum string
+	root       *atomic.Pointer[string] // of its directories conf and bin, if it tells of them
 }
 
 func (r runtime) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
@@ -28,7 +31,11 @@ func (r runtime) Version(context.Context, *cri.VersionRequest) (*cri.VersionResp
 }
 
 func (r runtime) Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse, error) {
-	return &cri.StatusResponse{Status: &cri.RuntimeStatus{}, Info: map[string]string{"config": `{"cni":{"maxConfNum":` + r.maxConfNum + `}}`}}, nil
+	config := `{"cni":{"maxConfNum":` + r.maxConfNum
+	if r.root != nil {
+		config += fmt.Sprintf(`,"confDir":%q,"binDir":%q`, *r.root.Load()+"/conf", *r.root.Load()+"/bin")
+	}
+	return &cri.StatusResponse{Status: &cri.RuntimeStatus{}, Info: map[string]string{"config": config + "}}"}}, nil
 }
 
 func (r runtime) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
@@ -103,6 +110,40 @@ func TestASilentRuntimeChangesNothing(t *testing.T) {
 		if got := r.chain(); !r.hasDropIn() || !slices.Equal(got, []string{"bridge", "sidecar-cni"}) {
 			t.Errorf("%s: chain %q, drop-in %v", agent, got, r.hasDropIn())
 		}
+	}
+}
+
+// TestALinkToARevision is microk8s: the runtime names the snap's revision, the settings a link to it, which leads elsewhere after
+// a refresh of the snap. So does k3s before its plugins had a fixed path.
+func TestALinkToARevision(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	revision := func(name string) string {
+		r.must(os.MkdirAll(r.path(name, "conf"), 0o755))
+		r.must(os.MkdirAll(r.path(name, "bin"), 0o755))
+		r.must(os.WriteFile(r.path(name, "conf", "10-bridge.conflist"), []byte(bridge), 0o644))
+		return r.path(name)
+	}
+	root := &atomic.Pointer[string]{}
+	root.Store(new(revision("1")))
+	r.must(os.Symlink("1", r.path("current")))
+	socket, _ := r.listen(runtime{pod: ownPod, maxConfNum: "1", root: root})
+	d := r.start("--runtime-socket", socket, "--pod-uid", ownPod, "--way", "inline",
+		"--conf-dir", r.path("current", "conf"), "--bin-dir", r.path("current", "bin"))
+	d.says(200, "10-bridge.conflist runs our entry")
+
+	second := revision("2")
+	r.must(os.Symlink("2", r.path("next")))
+	root.Store(&second)
+	r.must(os.Rename(r.path("next"), r.path("current")))
+	until(t, "the new revision has the plugin", func() bool {
+		data, err := os.ReadFile(r.path("2", "conf", "10-bridge.conflist"))
+		_, none := os.Stat(r.path("2", "bin", "sidecar-cni"))
+		return err == nil && none == nil && strings.Contains(string(data), "sidecar-cni")
+	})
+	d.says(200, "10-bridge.conflist runs our entry")
+	if got := d.logged("evaluated node"); len(got) == 0 || got[0]["outcome"] != "effective" {
+		t.Errorf("the link was not followed: %v", got)
 	}
 }
 
