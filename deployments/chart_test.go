@@ -195,13 +195,25 @@ func (s scenario) mounts(t *testing.T) map[string]string {
 	if !ok {
 		t.Fatalf("platform %s", given["platform"])
 	}
-	mounted := map[string]string{"k3s": "/var/lib/rancher/k3s/data", "microk8s": "/var/snap/microk8s"}[p.Name] // in place of what is below it
-	dir := func(key, dir string) string {
+	mounted := map[string][]string{ // in place of what is below them
+		"k3d": nil, "k3s": {"/var/lib/rancher/k3s/data"}, "microk8s": {"/var/snap/microk8s"}, "gke": {"/etc/cni"}, "openshift": nil,
+	}
+	parents, ok := mounted[p.Name]
+	if !ok {
+		parents = []string{"/etc/cni", "/opt/cni"}
+	}
+	value := func(key, initial string) string {
 		if given[key] != "" {
-			dir = given[key]
+			return given[key]
 		}
-		if mounted != "" && strings.HasPrefix(dir, mounted+"/") {
-			return mounted
+		return initial
+	}
+	dir := func(key, initial string) string {
+		dir := value(key, initial)
+		for _, parent := range parents {
+			if strings.HasPrefix(dir, parent+"/") {
+				return parent
+			}
 		}
 		return dir
 	}
@@ -210,7 +222,7 @@ func (s scenario) mounts(t *testing.T) map[string]string {
 		"/var/lib/cni": "read only", filepath.Dir(p.RuntimeSocket): "read only",
 	}
 	if given["platform"] == "openshift" || given["way"] == "standalone" {
-		want[dir("multusConfDir", p.MultusConfDir)] = "writable"
+		want[value("multusConfDir", p.MultusConfDir)] = "writable"
 	}
 	if given["repair.mode"] != "off" {
 		want["/run/netns"], want["/var/run/netns"] = "read only", "read only"

@@ -70,8 +70,12 @@ pull the image, nothing is deleted: look at the Job sidecar-cni-uninstall, and u
 then the nodes by hand.
 
 An uninstallation that broke off has taken nodes out, and the release is still there: new meshed pods start without redirection,
-and after 15 minutes an alert says so. Either uninstall again, or go back: the ` + "`helm upgrade`" + ` above, or an apply of the manifests,
-replaces the pods, and the new ones take their nodes in again.
+and after 15 minutes an alert says so. Either uninstall again, or go back, to the last revision that the history shows:
+
+    helm history sidecar-cni --namespace kube-system
+    helm rollback sidecar-cni REVISION --namespace kube-system
+
+Without Helm, apply the manifests again. The agents' pods are replaced, and the new ones take their nodes in again.
 
 [docs/gitops.md](../../docs/gitops.md) is about Argo CD and Flux.
 

@@ -95,7 +95,7 @@ func (i *installer) younger(ctx context.Context, marker node.Marker) bool {
 // outState is the state of a node that was uninstalled.
 func (i *installer) outState() state {
 	return state{reason: uninstalled, text: "the node was taken out; it takes part again in another installation, " +
-		"when an uninstallation that did not finish is followed by helm upgrade, " +
+		"when helm rollback takes an uninstallation back that did not finish, " +
 		"or when the file uninstalled in " + i.run.Path + " is removed"}
 }
 

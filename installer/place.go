@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
@@ -66,6 +67,19 @@ func (s *settings) place(object *corev1.Node) place {
 		p.runtime = node.RuntimeFromNode(p.declared)
 	}
 	return p
+}
+
+// provide makes the directories that are missing, where they are no guess. Later on it is left to whoever deleted one to make it
+// again: he may be about to.
+func (i *installer) provide() {
+	for _, dir := range []string{i.conf.Path, filepath.Dir(i.binary)} {
+		if !i.known {
+			return
+		}
+		if err := node.Provide(dir); err != nil {
+			i.log.Warn("did not make missing directory", zap.Error(err))
+		}
+	}
 }
 
 // looksLike names the platform that a node seems to be of, if that one keeps things elsewhere.

@@ -234,6 +234,7 @@ func (s *settings) installer(ctx context.Context, object *corev1.Node, client *r
 	if s.podName != "" {
 		i.created = ownPod{client, s.namespace, s.podName, s.podUID}.created
 	}
+	i.provide()
 	if looks, why := i.looksLike(object); looks != "" {
 		log.Warn("node looks like another platform", zap.String("platform", i.platform.Name), zap.String("want", looks), zap.String("why", why))
 	}

@@ -173,6 +173,37 @@ func TestADirectoryThatIsMadeAnew(t *testing.T) {
 	}
 }
 
+// Where the parent is mounted, a directory that is made anew is seen without a new mount. A parent that is deleted is not.
+func TestADirectoryThatIsMadeAnewInItsParent(t *testing.T) {
+	t.Parallel()
+	for _, parentToo := range []bool{false, true} {
+		t.Run(fmt.Sprintf("the parent too: %v", parentToo), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+			r.must(os.Mkdir(r.path("opt"), 0o755))
+			mount, err := os.Open(r.path("opt"))
+			r.must(err)
+			defer mount.Close()
+			d := r.start("--bin-dir", fmt.Sprintf("/proc/%d/fd/%d/bin", os.Getpid(), mount.Fd())) // it is missing
+			d.says(200)
+			if parentToo {
+				r.must(os.RemoveAll(r.path("opt")))
+				r.must(os.MkdirAll(r.path("opt", "bin"), 0o755))
+				select {
+				case <-d.ended:
+				case <-time.After(patience):
+					t.Fatal("the daemon goes on")
+				}
+				return
+			}
+			r.must(os.RemoveAll(r.path("opt", "bin")))
+			d.says(503, "binary", "no such file or directory")
+			r.must(os.Mkdir(r.path("opt", "bin"), 0o755))
+			d.says(200)
+		})
+	}
+}
+
 // Multus where nobody told the chart of it: its directory is not mounted.
 func TestMultusThatTheChartWasNotTold(t *testing.T) {
 	t.Parallel()

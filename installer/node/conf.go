@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -66,7 +67,7 @@ func (c Conf) at(name string) string { return filepath.Join(c.Path, name) }
 func list(dir string) ([]string, error) {
 	f, err := os.Open(dir)
 	if err != nil {
-		return nil, unnamed(err)
+		return nil, cmp.Or(unreachable(dir), unnamed(err))
 	}
 	defer f.Close()
 	if err := deleted(f); err != nil {
@@ -94,6 +95,32 @@ func deleted(dir *os.File) error {
 		return ErrDeleted
 	}
 	return nil
+}
+
+// unreachable is ErrDeleted of a directory that is missing if that is why: it, or the parent that was mounted in its place, was
+// deleted. It is nil of one that whoever deleted it can make again.
+func unreachable(dir string) error {
+	for {
+		f, err := os.Open(dir)
+		if err == nil {
+			defer f.Close()
+			return deleted(f)
+		}
+		if !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
+			return nil
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// Provide makes a directory that is missing, in a parent that is not: what the kubelet does for a directory that it mounts,
+// where the parent is mounted.
+func Provide(dir string) error {
+	err := os.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
 }
 
 // look returns what is under a name; it may have gone since it was listed.

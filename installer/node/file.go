@@ -78,7 +78,7 @@ func replace(path string, d draft, look func() error) error {
 	dir := filepath.Dir(path)
 	temp, err := os.CreateTemp(dir, tempPattern(filepath.Base(path)))
 	if err != nil {
-		return cmp.Or(unwritable(dir), unnamed(err))
+		return cmp.Or(unreachable(dir), unnamed(err))
 	}
 	err = errors.Join(d.write(temp), temp.Chmod(d.mode), d.owner.give(temp), temp.Sync(), temp.Close())
 	if err == nil && look != nil {
@@ -92,16 +92,6 @@ func replace(path string, d draft, look func() error) error {
 		return unnamed(err)
 	}
 	return syncDir(dir)
-}
-
-// unwritable is ErrDeleted of a directory in which nothing can be made for that reason.
-func unwritable(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil // whoever could not write in it says why
-	}
-	defer f.Close()
-	return deleted(f)
 }
 
 // syncDir makes the names in a directory outlive a loss of power.
