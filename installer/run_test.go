@@ -190,7 +190,10 @@ func TestADirectoryThatIsMadeAnewInItsParent(t *testing.T) {
 				r.must(os.RemoveAll(r.path("opt")))
 				r.must(os.MkdirAll(r.path("opt", "bin"), 0o755))
 				select {
-				case <-d.ended:
+				case err := <-d.ended:
+					if err == nil {
+						t.Error("it ended without an error")
+					}
 				case <-time.After(patience):
 					t.Fatal("the daemon goes on")
 				}

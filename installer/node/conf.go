@@ -100,17 +100,16 @@ func deleted(dir *os.File) error {
 // unreachable is ErrDeleted of a directory that is missing if that is why: it, or the parent that was mounted in its place, was
 // deleted. It is nil of one that whoever deleted it can make again.
 func unreachable(dir string) error {
-	for {
-		f, err := os.Open(dir)
-		if err == nil {
-			defer f.Close()
-			return deleted(f)
-		}
-		if !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
-			return nil
-		}
+	f, err := os.Open(dir)
+	for errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
 		dir = filepath.Dir(dir)
+		f, err = os.Open(dir)
 	}
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	return deleted(f)
 }
 
 // Provide makes a directory that is missing, in a parent that is not: what the kubelet does for a directory that it mounts,
