@@ -147,9 +147,11 @@ func (r *rig) apiServerRestarted(t *testing.T) {
 	r.awaitProduct(t)
 }
 
-// pluginsMadeAnew: as an upgrade of the distribution's package of CNI plugins does it. The agent's mount is dead then.
+// pluginsMadeAnew: as an upgrade of the distribution's package of CNI plugins does it. The agent has the parent mounted, and goes
+// on with the new directory.
 func (r *rig) pluginsMadeAnew(t *testing.T) {
 	r.eachNode(func(n *cluster.Node) {
+		before := r.restarts(t, n)
 		n.Run(t, "", "cp", "-a", "/opt/cni/bin", "/opt/cni/package")
 		n.Run(t, "", "rm", "/opt/cni/package/sidecar-cni")
 		n.Run(t, "", "rm", "-r", "/opt/cni/bin")
@@ -159,8 +161,21 @@ func (r *rig) pluginsMadeAnew(t *testing.T) {
 			_, err := os.Stat(filepath.Join(n.BinDir(), "sidecar-cni"))
 			return err
 		})
+		if after := r.restarts(t, n); after != before {
+			t.Errorf("the agent of %s was started again: %d times, before %d", n.Name, after, before)
+		}
 	})
 	r.awaitProduct(t)
+}
+
+// restarts is how often the container of a node's agent was started again.
+func (r *rig) restarts(t *testing.T, n *cluster.Node) int32 {
+	t.Helper()
+	p, err := r.agent(t.Context(), n)
+	if err != nil || len(p.Status.ContainerStatuses) != 1 {
+		t.Fatalf("the agent of %s: %v, %v", n.Name, p, err)
+	}
+	return p.Status.ContainerStatuses[0].RestartCount
 }
 
 // pluginAndAgentGone: then no pod starts, the agent's own neither, until an administrator does what the docs say.
