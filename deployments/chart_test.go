@@ -392,6 +392,17 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
+// TestAttachment leaves out what another chart owns.
+func TestAttachment(t *testing.T) {
+	t.Parallel()
+	for create, want := range map[string]int{"true": 1, "false": 0} {
+		text, err := render(t, "mesh", "platform=openshift", "attachment.create="+create)
+		if n := strings.Count(text, "kind: NetworkAttachmentDefinition"); err != nil || n != want {
+			t.Errorf("attachment.create=%s: %d of them, want %d: %v", create, n, want, err)
+		}
+	}
+}
+
 // TestPluginConf gives the plugin its own defaults, each key that no value of the chart's stands for.
 func TestPluginConf(t *testing.T) {
 	t.Parallel()

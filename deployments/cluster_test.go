@@ -569,10 +569,14 @@ func load(t *testing.T, c *cluster.Cluster) {
 
 // look does what NOTES.txt says, and looks at what the features have done.
 func look(t *testing.T, c *cluster.Cluster) {
-	pods := strings.Fields(c.Kubectl(t, "--namespace=mesh", "get", "pods", "-l", "app.kubernetes.io/name=sidecar-cni", "-o", "jsonpath={.items[*].metadata.name}"))
-	if len(pods) != 2 {
-		t.Fatalf("want an agent on each of two nodes: %v", pods)
-	}
+	var pods []string
+	c.Await(t, "an agent on each of two nodes", func(context.Context) error {
+		pods = strings.Fields(c.Kubectl(t, "--namespace=mesh", "get", "pods", "-l", "app.kubernetes.io/component=agent", "-o", "jsonpath={.items[*].metadata.name}"))
+		if len(pods) != 2 {
+			return fmt.Errorf("there are %v", pods)
+		}
+		return nil
+	})
 	for _, pod := range pods {
 		base := "/api/v1/namespaces/mesh/pods/" + pod + ":9466/proxy/"
 		if ready := c.Kubectl(t, "get", "--raw", base+"readyz"); !strings.HasPrefix(ready, "ready: ") {

@@ -56,6 +56,7 @@ func TestComingAndGoing(t *testing.T) {
 			r.expectDeletable(t, space)
 		}
 	})
+	t.Run("deleted without the hook", r.deletedWithoutHook)
 	t.Run("install again", func(t *testing.T) {
 		s := r.stream(t, "again", 3*often, unvalidated)
 		r.helmRun(t, "install", chart(t)...)
@@ -68,6 +69,24 @@ func TestComingAndGoing(t *testing.T) {
 			r.expectRedirected(t, r.ready(t, p))
 		})
 	})
+}
+
+// deletedWithoutHook leaves nodes whose chain names the plugin, which nobody at the API server knows any more: what the refusal
+// says is true, and what it advises helps.
+func (r *rig) deletedWithoutHook(t *testing.T) {
+	r.helmRun(t, "install", chart(t)...)
+	r.awaitProduct(t)
+	r.helmRun(t, "uninstall", "--no-hooks")
+	r.namespace(t, "left", "restricted")
+	r.eachNode(func(n *cluster.Node) {
+		waiting := on(n.Name, meshed("left", "meshed-"+n.Name, ordinary))
+		r.create(t, waiting)
+		r.awaitEvent(t, waiting, "FailedCreatePodSandBox", "401 Unauthorized", "its account is gone and this node was not taken out")
+	})
+	r.helmRun(t, "install", chart(t)...)
+	r.awaitProduct(t)
+	r.eachNode(func(n *cluster.Node) { r.expectRedirected(t, r.ready(t, on(n.Name, meshed("left", "meshed-"+n.Name, ordinary)))) })
+	r.helmRun(t, "uninstall")
 }
 
 // confs are the contents of the nodes' conf directories.
