@@ -85,7 +85,9 @@ func (r *rig) deletedWithoutHook(t *testing.T) {
 	})
 	r.helmRun(t, "install", chart(t)...)
 	r.awaitProduct(t)
-	r.eachNode(func(n *cluster.Node) { r.expectRedirected(t, r.ready(t, on(n.Name, meshed("left", "meshed-"+n.Name, ordinary)))) })
+	r.eachNode(func(n *cluster.Node) {
+		r.expectRedirected(t, r.ready(t, on(n.Name, meshed("left", "meshed-"+n.Name, ordinary))))
+	})
 	r.helmRun(t, "uninstall")
 }
 
