@@ -120,7 +120,7 @@ bench: ## all benchmarks, one package at a time, then the table of the plugin's 
 
 help: ## this list
 	@awk -F ':.*## ' '/^##@ / { printf "%s%s\n", sep, substr($$0, 5); sep = "\n" } \
-	  /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	  /^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	echo
 	echo 'INSTALL=1 behind a target installs first what it needs of Debian, Ubuntu or Fedora.'
 
