@@ -134,8 +134,10 @@ func TestARepairIsToldOf(t *testing.T) {
 	n.run(pod, ns)
 	n.want(n.pass(), repair.Missing, repair.Repaired)
 	event := n.awaitEvent("SidecarRedirectedLate")
-	if event.Type != "Warning" || !strings.Contains(event.Message, "connections that were opened before go on past the sidecar") {
-		t.Errorf("event %+v", event)
+	want := "the pod started without redirection, and sidecar-cni has redirected it now: connections that were opened before go on past " +
+		"the sidecar until they end; remedy: restart the pod (delete it to have it created anew)"
+	if event.Type != "Warning" || event.Message != want {
+		t.Errorf("event %s %q, want a warning %q", event.Type, event.Message, want)
 	}
 	if diff := cmp.Diff(map[string]string{"app": "web"}, n.api.Pod("shop", "web-0").Labels); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)

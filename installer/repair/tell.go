@@ -39,7 +39,8 @@ func (r *Repairer) tell(pod *corev1.Pod, x *Result) {
 func (x *Result) event() (reason, message string) {
 	switch x.Outcome {
 	case Repaired:
-		return repairedLate, x.Why + ": sidecar-cni has redirected it now; connections that were opened before go on past the sidecar until they end: delete the pod if none may"
+		return repairedLate, "the pod started without redirection, and sidecar-cni has redirected it now: " +
+			"connections that were opened before go on past the sidecar until they end; remedy: restart the pod (delete it to have it created anew)"
 	case Failed:
 		return repairFailed, fmt.Sprintf("%s, and that was not mended: %s", x.Why, oneLine(x.Err))
 	case Evicted:
