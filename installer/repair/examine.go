@@ -29,13 +29,16 @@ func (r *Repairer) examine(ctx context.Context, s search, one *subject) Result {
 	case one.undecided:
 		return one.result(Unreachable, fmt.Sprintf("the handler of its runtime class %q is not known: it may have a kernel of its own",
 			*one.pod.Spec.RuntimeClassName))
-	case !hasAddress(one.pod):
-		return one.result(Starting, "it has no address yet")
+	case !hasAddress(one.pod) && !r.deps.NetworkFirst():
+		return one.result(Starting, noAddress)
 	case ctx.Err() != nil:
 		return one.result(Unreachable, "nobody looked: "+ctx.Err().Error())
 	}
 	at, err := s.find(one)
-	if err != nil {
+	switch {
+	case err != nil && !hasAddress(one.pod):
+		return one.result(Starting, noAddress)
+	case err != nil:
 		return one.result(Unreachable, "its network namespace was not found: "+oneLine(err))
 	}
 	defer at.close()
@@ -53,6 +56,8 @@ func (r *Repairer) examine(ctx context.Context, s search, one *subject) Result {
 	}
 	return result
 }
+
+const noAddress = "it has no address yet"
 
 // addTimeout is as long as an ADD can be under way: the longest deadline that the plugin takes.
 const addTimeout = 2 * time.Minute

@@ -293,8 +293,9 @@ func TestPodsThatAreNotLookedInto(t *testing.T) {
 		want   repair.Finding
 		why    string
 	}{
-		"it has no address yet": {func(_ *node, p *corev1.Pod) {
-			p.Status.PodIP, p.Status.PodIPs = "", nil
+		"it has no address yet, and runs before it has a network": {func(n *node, p *corev1.Pod) {
+			n.docker = true
+			withoutAddress(p)
 		}, repair.Starting, "no address"},
 		"its namespace is excluded": {func(n *node, _ *corev1.Pod) { n.config.Redirect.ExcludeNamespaces = []string{"shop"} },
 			repair.Excluded, "leaves alone"},
@@ -312,6 +313,32 @@ func TestPodsThatAreNotLookedInto(t *testing.T) {
 			}
 		})
 	}
+}
+
+func withoutAddress(p *corev1.Pod) *corev1.Pod {
+	p.Status.PodIP, p.Status.PodIPs = "", nil
+	return p
+}
+
+// After a reboot pods run for seconds before the kubelet reports their addresses.
+func TestAPodThatRunsNeedsNoAddress(t *testing.T) {
+	t.Parallel()
+	ns, n := netns.New(t), newNode(t, repair.Repair)
+	pod := withoutAddress(meshed("web-0", nil))
+	n.put(pod)
+	n.want(n.pass(), repair.Starting, "", "no address")
+	n.process(101, 1, ns.Path(), cgroupOf("web-0"))
+	n.want(n.pass(), repair.Missing, repair.Repaired)
+	n.want(n.pass(), repair.Redirected, "")
+}
+
+// Which addresses are the pod's own is not known yet: a DNAT to any may be a redirection.
+func TestNothingIsWrittenBesideADNATWithoutAnAddress(t *testing.T) {
+	t.Parallel()
+	ns, n := netns.New(t), newNode(t, repair.Repair)
+	n.run(withoutAddress(meshed("web-0", nil)), ns)
+	ns.Run(t, "table ip other { chain o { type nat hook output priority -100; tcp dport 80 dnat to 10.244.0.2:15001; }; }", "nft", "-f", "-")
+	n.want(n.pass(), repair.Foreign, "", "another tool")
 }
 
 func TestOffLooksAtNoPod(t *testing.T) {

@@ -40,7 +40,7 @@ type rule struct {
 // A proxy is where the traffic of a pod ends that is redirected.
 type proxy struct {
 	ports []uint16
-	addrs []netip.Addr // the pod's own; loopback counts in any case
+	addrs []netip.Addr // the pod's own, none if they are not known yet; loopback counts in any case
 }
 
 // listens reports whether the proxy has one of the ports from first to last. Port 0 is none.
@@ -51,9 +51,10 @@ func (p proxy) listens(first, last uint16) bool {
 }
 
 // local reports whether packets to addr stay in the pod. A DNAT may lead anywhere: to a container
-// of a Docker inside the pod, for one, that happens to have the proxy's port.
+// of a Docker inside the pod, for one, that happens to have the proxy's port. Where the pod's
+// addresses are not known it counts: nothing is written beside what may be a redirection.
 func (p proxy) local(addr netip.Addr) bool {
-	return addr.IsLoopback() || slices.Contains(p.addrs, addr)
+	return addr.IsLoopback() || len(p.addrs) == 0 || slices.Contains(p.addrs, addr)
 }
 
 // look reads the chains in the namespace of the calling thread. No program is run.

@@ -5,9 +5,9 @@
 //		Records: "/run/sidecar-cni/state", HostProc: "/proc"}, repair.Deps{...})
 //	report, err := r.Pass(ctx)
 //
-// A pass looks at every pod that redirect.Decide calls ours and that has an address: before that its ADD may still be at
-// work. Pods that ended or are about to, and those in the host's network, are left alone. What is found is a Finding; only
-// Missing, which is a pod without any redirection at all, is ever acted upon.
+// A pass looks at every pod that redirect.Decide calls ours and whose ADD is over: it has an address, or a process where the
+// runtime starts the first one once the network is set up. Pods that ended or are about to, and those in the host's network, are
+// left alone. What is found is a Finding; only Missing, which is a pod without any redirection at all, is ever acted upon.
 //
 // Redirection is what leads to the proxy: our rules, and of others those that send traffic to the
 // ports on which the pod's proxy listens, and istio-init's chains, as far as packets come to them
@@ -45,7 +45,7 @@
 // Be aware:
 //   - Pods has to be complete: before the cache is filled a pass finds nothing and says that nothing is wrong.
 //   - Redirection is what rules do, of nftables or of either iptables. That of an eBPF program is not seen.
-//   - Connections that a pod has opened before it was repaired go on past the proxy. The Event says so.
+//   - Connections that a pod has opened before it was repaired go on past the proxy. The Event says so, and that the pod has to be restarted to end them.
 //   - Evict only where new pods are redirected: the chain has to be in effect, else they are evicted one after the other.
 //   - Rules of iptables can be compared only where its programs can be run. Whether there are any is seen without.
 //   - A repaired pod without a record is recorded under "repair-" and its uid instead of its sandbox's id, which nothing on
