@@ -46,9 +46,9 @@ func (d *daemon) usedBackend() string {
 	return backend
 }
 
-// Pods that are yet to get an address are looked at again after firstLook, then after twice as long, and so on: after a reboot
-// many come back together, and not all of them before the agent.
-const firstLook = 5 * time.Second
+// Pods that could not be looked at are looked at again after firstLook, then after twice as long, and so on: after a reboot many
+// come back together, and not all of them before the agent.
+const firstLook = time.Second
 
 // lookSoon asks for a look at the pods; one that is asked for already is enough.
 func (d *daemon) lookSoon() {
@@ -66,12 +66,12 @@ func (d *daemon) lookAfterPods(ctx context.Context) {
 	}
 	pause := firstLook
 	for {
-		starting, err := d.lookOnce(ctx)
+		again, err := d.lookOnce(ctx)
 		if err != nil && ctx.Err() == nil {
 			d.log.Warn("looked after pods in vain", zap.Error(err))
 		}
 		wait := d.repairEvery
-		if starting {
+		if again {
 			wait = min(pause, wait)
 			pause = min(2*pause, d.repairEvery)
 		} else {
@@ -91,11 +91,19 @@ func (d *daemon) lookAfterPods(ctx context.Context) {
 }
 
 // lookOnce does not evict while the chain is not in effect: what is created anew would be no better. It reports whether some
-// pods are still starting.
-func (d *daemon) lookOnce(ctx context.Context) (starting bool, err error) {
+// pods are unsettled.
+func (d *daemon) lookOnce(ctx context.Context) (bool, error) {
 	if d.settings.repair == string(repair.Evict) && !d.status.now.Load().ready() {
 		return false, nil
 	}
 	summary, err := d.repairer.Pass(ctx)
-	return slices.ContainsFunc(summary.Results, func(x repair.Result) bool { return x.Finding == repair.Starting }), err
+	return unsettled(summary.Results), err
+}
+
+// unsettled reports whether some pods are starting, or were not found: after a reboot a pod has its old address until the kubelet
+// reports, and no process until its network is set up, which may be by the chain of before our entry.
+func unsettled(results []repair.Result) bool {
+	return slices.ContainsFunc(results, func(x repair.Result) bool {
+		return x.Finding == repair.Starting || x.Finding == repair.Unreachable
+	})
 }
