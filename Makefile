@@ -11,6 +11,7 @@ ARGS     ?=
 BENCH    ?= .
 FUZZ     ?= .
 FUZZTIME ?= 30s
+REBOOTS  ?= 10
 
 # program=folder; a folder that is not there yet is passed over
 programs := sidecar-cni=plugin sidecar-cni-installer=installer sidecarctl=sidecarctl
@@ -89,6 +90,12 @@ e2e: ## a real cluster: kubelets on two generations of containerd, our chart and
 	go run ./test/cluster/setup
 	go test -tags e2e -count=1 -p 1 -json -timeout 45m $(if $(RUN),-run '$(RUN)') $(ARGS) ./test/cluster/... ./deployments/... ./test/e2e/... | $(summarize)
 
+# What is to be read is what it measured, which the summary of a run that passes leaves out.
+soak: ## a node whose network writes its file at each boot, rebooted REBOOTS (10) times; needs root
+	$(needs) soak e2e
+	go run ./test/cluster/setup
+	REBOOTS=$(REBOOTS) go test -tags e2e -count=1 -v -timeout 2h -run '^TestBoot$$' $(ARGS) ./test/e2e
+
 race: ## all tests under the race detector; needs gcc
 	$(needs) race
 	CGO_ENABLED=1 go test -json -race -timeout 20m $(ARGS) $(PACKAGES) | $(summarize)
@@ -125,4 +132,4 @@ help: ## this list
 	echo 'INSTALL=1 behind a target installs first what it needs of Debian, Ubuntu or Fedora.'
 
 .ONESHELL:
-.PHONY: build image generate clean lint format test e2e race fuzz mutate bench help demo
+.PHONY: build image generate clean lint format test e2e soak race fuzz mutate bench help demo

@@ -3,6 +3,7 @@
 //
 //	make e2e                  all scenarios
 //	make e2e RUN=Traffic      one
+//	make soak REBOOTS=50      TestBoot, with so many reboots
 //
 // The pods are shaped as Istio's injector shapes them where a CNI plugin is in charge: without istio-init, and with
 // istio-validation, which does not let a pod start whose rules are missing. Their programs are those of actor/, and haproxy.

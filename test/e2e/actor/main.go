@@ -6,6 +6,7 @@
 //	actor dns                        a server of names, which answers who asked
 //	actor proxy sidecar              a transparent proxy, which prints whom each caller meant
 //	actor istio-iptables ...         what istio-validation does: fails with 126 where rules are missing
+//	actor copy FROM TO               what the init container of a network does: writes its CNI configuration file
 //
 // Everything is printed as lines of JSON.
 package main
@@ -48,9 +49,23 @@ func run(out io.Writer, args []string) error {
 		return serveProxy(lines)
 	case "istio-iptables":
 		return validate()
+	case "copy":
+		return copyFile(args[1:])
 	default:
 		return fmt.Errorf("unknown role %q", role)
 	}
+}
+
+// copyFile writes over a file that is there, as flannel's cp does.
+func copyFile(args []string) error {
+	if len(args) != 2 {
+		return errors.New("want a file and where to copy it")
+	}
+	content, err := os.ReadFile(args[0])
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(args[1], content, 0o644)
 }
 
 // Ready is the line that says that a role which serves does.
