@@ -209,8 +209,7 @@ func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, erro
 		return nil, err
 	}
 	d.metrics = newMetrics(d.registry)
-	d.metrics.probed(d.probed)
-	d.inUse.Store(d.probed.backend)
+	d.shareFindings()
 	d.join = d.run.Join
 	d.pods = agent.NewPods(client, s.nodeName, d.registry, log)
 	d.events = agent.NewEvents(client, s.nodeName, d.registry, log)
@@ -314,6 +313,13 @@ func (d *daemon) concerned() bool {
 	return err != nil || now != d.seen || time.Since(d.passed) >= passEvery
 }
 
+// shareFindings gives those who run beside the passes what is known of the node.
+func (d *daemon) shareFindings() {
+	d.metrics.probed(d.probed)
+	d.inUse.Store(d.probed.backend)
+	d.networkFirst.Store(d.runtime.Name == "containerd" || d.runtime.Name == "cri-o")
+}
+
 // turn makes a pass, unless another writer has just undone the last one again, and says when the next is due.
 func (d *daemon) turn(ctx context.Context) time.Duration {
 	if pause := d.dispute(ctx); pause > 0 {
@@ -324,9 +330,7 @@ func (d *daemon) turn(ctx context.Context) time.Duration {
 		d.since = time.Now()
 	}
 	d.placed = now
-	d.metrics.probed(d.probed)
-	d.inUse.Store(d.probed.backend)
-	d.networkFirst.Store(d.runtime.Name == "containerd" || d.runtime.Name == "cri-o")
+	d.shareFindings()
 	d.passed = time.Now()
 	now = d.calmed(now)
 	d.metrics.passed(now, len(changes) > 0)
