@@ -77,6 +77,7 @@ func (r *rig) deletedWithoutHook(t *testing.T) {
 	r.helmRun(t, "install", chart(t)...)
 	r.awaitProduct(t)
 	r.helmRun(t, "uninstall", "--no-hooks")
+	r.awaitNoAgents(t)
 	r.namespace(t, "left", "restricted")
 	r.eachNode(func(n *cluster.Node) {
 		waiting := on(n.Name, meshed("left", "meshed-"+n.Name, ordinary))

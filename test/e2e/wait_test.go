@@ -95,6 +95,12 @@ func TestAPIServerAway(t *testing.T) {
 func (r *rig) sendAgentsAway(t *testing.T) {
 	t.Helper()
 	r.patchAgents(t, `{"spec":{"template":{"spec":{"nodeSelector":{"example.com/nowhere":"true"}}}}}`)
+	r.awaitNoAgents(t)
+}
+
+// awaitNoAgents waits until nobody answers the plugin.
+func (r *rig) awaitNoAgents(t *testing.T) {
+	t.Helper()
 	r.Await(t, "the agents to go", func(ctx context.Context) error {
 		pods, err := r.Client().CoreV1().Pods(home).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + release})
 		if err == nil && len(pods.Items) > 0 {
