@@ -12,21 +12,21 @@ import (
 func TestWhatAnUninstallationEndsWith(t *testing.T) {
 	t.Parallel()
 	rows := map[string]struct {
-		left  string
+		left  []string
 		err   error
 		want  reason
 		ready bool
 	}{
-		"out":                          {"", nil, uninstalled, true},
-		"out, with something left":     {"a binary", nil, uninstalled, true},
-		"an error of the disk":         {"", os.ErrPermission, badDisk, false},
-		"a directory that was deleted": {"", fmt.Errorf("read: %w", node.ErrDeleted), badMount, false},
+		"out":                          {nil, nil, uninstalled, true},
+		"out, with something left":     {[]string{"a binary"}, nil, uninstalled, true},
+		"an error of the disk":         {nil, os.ErrPermission, badDisk, false},
+		"a directory that was deleted": {nil, fmt.Errorf("read: %w", node.ErrDeleted), badMount, false},
 		"a file that is another's": {
-			"", &chain.Refusal{Reason: chain.Taken}, reason(chain.Taken), false,
+			nil, &chain.Refusal{Reason: chain.Taken}, reason(chain.Taken), false,
 		},
-		"the runtime's directories": {"", &trouble{badPlace, os.ErrInvalid}, badPlace, false},
+		"the runtime's directories": {nil, &trouble{badPlace, os.ErrInvalid}, badPlace, false},
 		"a runtime that keeps it": {
-			"", fmt.Errorf("it stays: %w", &trouble{stillLoaded, os.ErrInvalid}), stillLoaded, false,
+			nil, fmt.Errorf("it stays: %w", &trouble{stillLoaded, os.ErrInvalid}), stillLoaded, false,
 		},
 	}
 	for name, row := range rows {

@@ -37,8 +37,11 @@ func (c *command) uninstall(ctx context.Context, e env) error {
 	level := c.level()
 	log := newLogger(level, e.stderr)
 	if !c.stay {
-		_, err := c.settings.uninstallOnce(ctx, log)
-		return err
+		if _, err := c.settings.uninstallOnce(ctx, log); err != nil {
+			return err
+		}
+		c.settings.retract(ctx, log)
+		return nil
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.listen)
 	if err != nil {
@@ -65,13 +68,18 @@ func (c *command) uninstall(ctx context.Context, e env) error {
 func (s *settings) uninstallAgain(ctx context.Context, log *zap.Logger, tell func(state)) {
 	ticker := time.NewTicker(againPause)
 	defer ticker.Stop()
-	marked := false
+	marked, retracted := false, false
 	for {
 		_, there, err := node.RunDir{Path: s.runDir}.Marked()
 		if marked && !there && err == nil {
 			tell(state{reason: superseded, text: "the node takes part again: the marker of this uninstallation was removed"})
 		} else {
-			tell(afterUninstall(s.uninstallOnce(ctx, log)))
+			left, err := s.uninstallOnce(ctx, log)
+			if err == nil && !retracted {
+				kept := s.retract(ctx, log)
+				left, retracted = append(left, kept...), len(kept) == 0
+			}
+			tell(afterUninstall(left, err))
 			_, marked, _ = node.RunDir{Path: s.runDir}.Marked() // what cannot be read now is looked at again
 		}
 		select {
@@ -84,43 +92,39 @@ func (s *settings) uninstallAgain(ctx context.Context, log *zap.Logger, tell fun
 
 // afterUninstall is the state of a node that was taken out, or was not because of an error. left
 // is what had to stay.
-func afterUninstall(left string, err error) state {
+func afterUninstall(left []string, err error) state {
 	switch {
 	case err != nil:
 		return state{reason: reasonOf(err), text: err.Error()}
-	case left != "":
-		return state{reason: uninstalled, text: "the node is out; left: " + left, out: true}
+	case len(left) > 0:
+		return state{reason: uninstalled, text: "the node is out; left: " + strings.Join(left, "; "), out: true}
 	}
 	return state{reason: uninstalled, text: "the node is out", out: true}
 }
 
 // uninstallOnce first has the daemon learn that it has to stop; then the entry goes, then what the entry needed. Whatever was
 // done already is not missed, so it can be run again after any interruption. It returns what it had to leave.
-func (s *settings) uninstallOnce(ctx context.Context, log *zap.Logger) (said string, err error) {
+func (s *settings) uninstallOnce(ctx context.Context, log *zap.Logger) (left []string, err error) {
 	i, err := s.uninstaller(ctx, log)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	unlock, err := i.run.Lock(ctx)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer unlock()
 	var changes []string
-	note := func(what string) { changes = append(changes, what) }
-	left, err := i.takeOut(ctx, note)
-	if err == nil {
-		left = append(left, s.retract(ctx, note)...)
-	}
+	left, err = i.takeOut(ctx, func(what string) { changes = append(changes, what) })
 	if len(changes) > 0 || err != nil {
 		log.Info("took node out", zap.Strings("changes", changes), zap.Strings("left", left), zap.Error(err))
 	}
-	return strings.Join(left, "; "), err
+	return left, err
 }
 
 // retract takes back what the agent has told the API server about its node and its pods, which nobody keeps up to date from now
 // on. It returns what had to stay.
-func (s *settings) retract(ctx context.Context, note func(string)) (left []string) {
+func (s *settings) retract(ctx context.Context, log *zap.Logger) (left []string) {
 	if s.nodeName == "" || !s.condition && !s.label {
 		return nil
 	}
@@ -128,21 +132,22 @@ func (s *settings) retract(ctx context.Context, note func(string)) (left []strin
 	if err != nil {
 		return []string{fmt.Sprintf("condition and labels: %v", err)}
 	}
-	try := func(what string, do func() (bool, error)) {
-		if done, err := do(); err != nil {
-			left = append(left, err.Error())
-		} else if done {
-			note("removed " + what)
-		}
-	}
+	var condition bool
+	var pods int
+	var errs [2]error
 	if s.condition {
-		try("condition of node", func() (bool, error) { return nodestatus.New(client, s.nodeName).Withdraw(ctx) })
+		condition, errs[0] = nodestatus.New(client, s.nodeName).Withdraw(ctx)
 	}
 	if s.label {
-		try("label of pods", func() (bool, error) {
-			n, err := repair.Unlabel(ctx, client, s.nodeName)
-			return n > 0, err
-		})
+		pods, errs[1] = repair.Unlabel(ctx, client, s.nodeName)
+	}
+	for _, err := range errs {
+		if err != nil {
+			left = append(left, err.Error())
+		}
+	}
+	if condition || pods > 0 || len(left) > 0 {
+		log.Info("took back what the API server was told", zap.Bool("condition", condition), zap.Int("pods", pods), zap.Strings("left", left))
 	}
 	return left
 }
