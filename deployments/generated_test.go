@@ -15,6 +15,7 @@ const manifestHead = "# Written by `make generate`: the chart with its default v
 
 const uninstallHead = `# Written by ` + "`make generate`" + `. Takes all nodes out; apply it before anything is deleted, and wait for it:
 #
+#   (set the image, as in sidecar-cni.yaml)
 #   kubectl apply -f uninstall.yaml
 #   kubectl -n kube-system wait --for=condition=complete --timeout=5m job/sidecar-cni-uninstall
 #   kubectl -n kube-system logs job/sidecar-cni-uninstall     names the nodes that are left, if there are any
@@ -81,10 +82,11 @@ Without Helm, apply the manifests again. The agents' pods are replaced, and the 
 
 Without Helm:
 
+    sed -i 's|sidecar-cni/sidecar-cni:|YOUR-REGISTRY/sidecar-cni:|' manifests/*.yaml
     kubectl apply -f manifests/sidecar-cni.yaml
 
-The [manifests](../manifests) are this chart with its defaults, and a base for kustomize, which then has to set the image.
-Before they are deleted, apply ` + "`manifests/uninstall.yaml`" + `; it begins with the commands.
+The [manifests](../manifests) are this chart with its defaults but for the image, which has to be set in both of them; they are
+a base for kustomize, too. Before they are deleted, apply ` + "`manifests/uninstall.yaml`" + `; it begins with the commands.
 
 ## What the agent may
 

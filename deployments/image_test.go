@@ -222,6 +222,26 @@ func TestAFileOfSomebodyElse(t *testing.T) {
 	}
 }
 
+// TestADirectoryOfSomebodyElse is how Kubespray leaves the plugins' directory: root without DAC_OVERRIDE cannot write in it.
+func TestADirectoryOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{"": "the directory belongs to uid 1234 and has mode 0755", "extraCapabilities={DAC_OVERRIDE}": ""} {
+		var rights []string
+		for _, r := range agent(t, scenario{"", "mesh", strings.Fields(value)}.daemonSet(t)).SecurityContext.Capabilities.Add {
+			rights = append(rights, string(r))
+		}
+		dir := t.TempDir()
+		belongs(t, filepath.Join(dir, "10-pods.conflist"), withUs, 0o644)
+		if err := errors.Join(os.Chmod(dir, 0o755), os.Chown(dir, 1234, 1234)); err != nil {
+			t.Fatal(err)
+		}
+		err := bounded(t, rights, "uninstall", "--conf-dir="+dir)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "extraCapabilities to {DAC_OVERRIDE}")) {
+			t.Errorf("%q: %v, want %q", value, err, want)
+		}
+	}
+}
+
 const (
 	withoutUs = `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"}]}`
 	withUs    = `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"},{"type":"sidecar-cni"}]}`

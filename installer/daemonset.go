@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -55,20 +58,54 @@ type container struct {
 
 // podList is the part of a list of pods that is of interest.
 type podList struct {
-	Items []struct {
-		Metadata struct {
-			Name string `json:"name"`
-		} `json:"metadata"`
-		Spec struct {
-			NodeName   string      `json:"nodeName"`
-			Containers []container `json:"containers"`
-		} `json:"spec"`
-		Status struct {
-			Conditions []struct {
-				Type, Status string
-			} `json:"conditions"`
-		} `json:"status"`
-	} `json:"items"`
+	Items []pod `json:"items"`
+}
+
+type pod struct {
+	Metadata struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+	Spec struct {
+		NodeName   string          `json:"nodeName"`
+		Containers []container     `json:"containers"`
+		Affinity   corev1.Affinity `json:"affinity"`
+	} `json:"spec"`
+	Status struct {
+		Conditions        []corev1.PodCondition `json:"conditions"`
+		NominatedNodeName string                `json:"nominatedNodeName"`
+	} `json:"status"`
+}
+
+// node is the node that the pod runs on, or that the DaemonSet's controller made it for.
+func (p pod) node() string {
+	if p.Spec.NodeName != "" || p.Spec.Affinity.NodeAffinity == nil {
+		return p.Spec.NodeName
+	}
+	required := p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if required == nil {
+		return ""
+	}
+	for _, term := range required.NodeSelectorTerms {
+		for _, field := range term.MatchFields {
+			if field.Key == "metadata.name" && len(field.Values) == 1 {
+				return field.Values[0]
+			}
+		}
+	}
+	return ""
+}
+
+func (p pod) ready() bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// homeless reports whether the scheduler has found that the pod can be on no node, and makes room for it on none.
+func (p pod) homeless() bool {
+	return p.Spec.NodeName == "" && p.Status.NominatedNodeName == "" && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+	})
 }
 
 // rawClient speaks JSON about whatever is asked for by its path.
@@ -88,6 +125,8 @@ func (s *settings) rawClient() (*rest.RESTClient, error) {
 type withdrawal struct {
 	client          *rest.RESTClient
 	namespace, name string
+
+	homeless map[string]time.Time // pods that could be scheduled nowhere, by name, and since when
 }
 
 func (w withdrawal) path() string {

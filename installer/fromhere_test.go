@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -15,6 +17,7 @@ func TestTheLogLevelIsForThePodAlone(t *testing.T) {
 		"127.0.0.1:4711":        http.StatusOK,
 		"[::1]:4711":            http.StatusOK,
 		"[::ffff:127.0.0.1]:1":  http.StatusOK,
+		"10.0.0.9:4711":         http.StatusOK, // the pod's own address
 		"10.0.0.7:4711":         http.StatusForbidden,
 		"[2001:db8::1]:4711":    http.StatusForbidden,
 		"[::ffff:10.0.0.7]:471": http.StatusForbidden,
@@ -22,6 +25,7 @@ func TestTheLogLevelIsForThePodAlone(t *testing.T) {
 	} {
 		request := httptest.NewRequest(http.MethodGet, levelPage, nil)
 		request.RemoteAddr = caller
+		request = request.WithContext(context.WithValue(request.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 9), Port: 9466}))
 		answer := httptest.NewRecorder()
 		fromHere(zap.NewAtomicLevel()).ServeHTTP(answer, request)
 		if answer.Code != want {

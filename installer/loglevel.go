@@ -10,12 +10,17 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
 // levelPage is where a running daemon tells and takes its log level.
 const levelPage = "/loglevel"
+
+// levelWords are the log levels, from the most to the least that is said.
+var levelWords = []string{"debug", "info", "warn", "error"}
 
 // levelTable are the settings of log-level.
 var levelTable = []group{{"The daemon", []setting{
@@ -27,11 +32,17 @@ func (e env) levelCommand(ctx context.Context) *cobra.Command {
 	c := e.command("log-level", "show or set the log level of the running daemon", levelAbout, levelTable)
 	c.Use, c.Args = "log-level [debug|info|warn|error]", cobra.MaximumNArgs(1)
 	c.RunE = func(_ *cobra.Command, args []string) error {
-		_, port, err := net.SplitHostPort(c.listen)
+		if len(args) > 0 && !slices.Contains(levelWords, args[0]) {
+			return fmt.Errorf("log level %q: want one of %s", args[0], strings.Join(levelWords, ", "))
+		}
+		host, port, err := net.SplitHostPort(c.listen)
 		if err != nil {
 			return fmt.Errorf("--listen: %w", err)
 		}
-		return setLevel(ctx, "http://"+net.JoinHostPort("127.0.0.1", port)+levelPage, args, e.stdout)
+		if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+			host = "localhost"
+		}
+		return setLevel(ctx, "http://"+net.JoinHostPort(host, port)+levelPage, args, e.stdout)
 	}
 	return &c.Command
 }
@@ -69,11 +80,14 @@ func setLevel(ctx context.Context, url string, args []string, out io.Writer) err
 	return err
 }
 
-// fromHere lets only callers in the pod's own network through: whoever may run a program in the agent's container.
+// fromHere lets only callers in the pod's own network through, from loopback or from the address that they call: whoever may run a
+// program in the agent's container.
 func fromHere(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, err := netip.ParseAddrPort(r.RemoteAddr)
-		if err != nil || !caller.Addr().Unmap().IsLoopback() {
+		called, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+		itself := called != nil && called.AddrPort().Addr().Unmap() == caller.Addr().Unmap()
+		if err != nil || !itself && !caller.Addr().Unmap().IsLoopback() {
 			http.Error(w, "this page is for callers within the pod", http.StatusForbidden)
 			return
 		}

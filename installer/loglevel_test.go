@@ -22,7 +22,8 @@ func TestLogLevelWhileItRuns(t *testing.T) {
 		}
 	}
 	level("info")
-	level("unrecognized level", "loud")
+	level("want one of debug, info, warn, error", "loud")
+	level("want one of debug, info, warn, error", "panic")
 	level("debug", "debug")
 	r.must(d.cmd.Process.Signal(syscall.SIGHUP))
 	until(t, "the daemon says more", func() bool { return strings.Contains(d.log.String(), `"level":"debug"`) })

@@ -73,7 +73,7 @@ func (i *installer) takenOut(ctx context.Context) (bool, error) {
 	if marker.Concerns(i.installation()) && !i.younger(ctx, marker) {
 		return true, nil
 	}
-	return false, i.run.ClearMarker()
+	return false, i.run.Resume(marker)
 }
 
 // younger reports whether the agent's pod was created after the uninstallation. A container that was started again in an older

@@ -60,7 +60,7 @@ func (s *settings) place(object *corev1.Node) place {
 	p.binary = filepath.Join(cmp.Or(s.binDir, p.platform.BinDir), pluginType)
 	p.sockets, p.podUID = p.platform.Sockets(object), s.podUID
 	if s.runtimeSocket != "" {
-		p.sockets = []string{s.runtimeSocket}
+		p.sockets = []string{node.WithoutLink(s.runtimeSocket)}
 	}
 	if object != nil {
 		p.declared = object.Status.NodeInfo.ContainerRuntimeVersion

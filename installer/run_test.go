@@ -286,9 +286,64 @@ func TestAnUninstallationThatWasGivenUp(t *testing.T) {
 		t.Errorf("chain %q", got)
 	}
 	agent("later").says(200, "10-bridge.conflist runs our entry")
-	out.says(200, "ready: the node takes part again")
+	const gaveUp = "an agent whose pod was created after this uninstallation began has taken the node in again"
+	out.says(200, gaveUp)
+	out.stop()
+	again := r.stay("--install-id", "one", "--withdrawn", at.UTC().Format(time.RFC3339)) // its container is started once more
+	again.says(200, gaveUp)
 	if got := r.chain(); !slices.Equal(got, []string{"bridge", "sidecar-cni"}) {
 		t.Errorf("chain %q", got)
+	}
+	again.stop()
+	r.stay("--install-id", "one", "--withdrawn", at.Add(time.Minute).UTC().Format(time.RFC3339)).says(200, "ready: the node is out") // the next one
+}
+
+// TestANodeThatWasTakenOutByHand stays out when the others come back.
+func TestANodeThatWasTakenOutByHand(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+	if out, err := r.run("uninstall", "--install-id", "one"); err != nil {
+		t.Fatalf("uninstall: %v\n%s", err, out)
+	}
+	r.stay("--install-id", "one", "--withdrawn", "2026-01-02T03:04:05Z").says(200, "ready: the node is out")
+	r.api.Put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "later", Namespace: "kube-system", CreationTimestamp: metav1.Now()}})
+	r.start("--install-id", "one", "--pod-name", "later").says(503, "uninstalled")
+}
+
+// TestUninstallOfADirectoryThatWasDeleted does not say that a node is out which it cannot see, and ends for a new mount.
+func TestUninstallOfADirectoryThatWasDeleted(t *testing.T) {
+	t.Parallel()
+	for _, below := range []string{"", "net.d"} { // of what is mounted
+		t.Run("mounted: "+below, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, nil)
+			r.must(os.MkdirAll(r.path("etc", below), 0o755))
+			r.must(os.WriteFile(r.path("etc", below, "10-bridge.conflist"), []byte(bridge), 0o644))
+			mount, err := os.Open(r.path("etc"))
+			r.must(err)
+			defer mount.Close()
+			d := r.stay("--conf-dir", filepath.Join(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), mount.Fd()), below))
+			d.says(200, "ready: the node is out")
+			r.must(os.RemoveAll(r.path("etc")))
+			select {
+			case err := <-d.ended:
+				if err == nil || !strings.Contains(d.log.String(), "deleted on the node after it was mounted") {
+					t.Errorf("it ended with %v\n%s", err, d.log)
+				}
+			case <-time.After(patience):
+				t.Fatal("it goes on")
+			}
+		})
+	}
+}
+
+// TestALinkOutOfTheParent is named, with what helps.
+func TestALinkOutOfTheParent(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"--bin-dir", "--conf-dir"} {
+		r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
+		r.must(os.Symlink("/nowhere/cni", r.path("link")))
+		r.start(flag, r.path("link")).says(503, "it is a link to /nowhere/cni", "mountParents to false")
 	}
 }
 

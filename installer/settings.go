@@ -95,7 +95,7 @@ var table = []group{
 		{"kubeconfig", "", nil, "How the agent reaches the API server. Empty is the pod's ServiceAccount.", func(s *settings) any { return &s.kubeconfig }},
 		{"install-id", "", nil, "A name for this installation. A node that was taken out takes part again in one of another name. Empty is the uid of the agent's ServiceAccount.", func(s *settings) any { return &s.installID }},
 		{"listen", ":9466", nil, "Address of /healthz, /readyz and /metrics.", func(s *settings) any { return &s.listen }},
-		{"log-level", "info", []string{"debug", "info", "warn", "error"}, "From which level on is logged.", func(s *settings) any { return &s.logLevel }},
+		{"log-level", "info", levelWords, "From which level on is logged.", func(s *settings) any { return &s.logLevel }},
 	}},
 	{"What is done about pods and the node", []setting{
 		{"repair", "repair", []string{"off", "report", "repair", "evict"}, "What becomes of a meshed pod that runs without redirection.", func(s *settings) any { return &s.repair }},
@@ -188,7 +188,8 @@ func (v *value) Set(text string) error {
 // serviceLink is what the kubelet sets for a Service whose name begins like ours.
 var serviceLink = regexp.MustCompile(`_(SERVICE_(HOST|PORT.*)|PORT(_.*)?)$`)
 
-// fromEnvironment sets the flags that the command line leaves out. A variable of ours that stands for nothing is a mistake.
+// fromEnvironment sets the flags that the command line leaves out. A variable of ours that stands for nothing, in no command, is a
+// mistake: all commands that run in a pod have the same variables.
 func fromEnvironment(flags *pflag.FlagSet, environ []string) error {
 	known := map[string]*pflag.Flag{}
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -200,7 +201,7 @@ func fromEnvironment(flags *pflag.FlagSet, environ []string) error {
 		name, text, _ := strings.Cut(pair, "=")
 		f, ok := known[name]
 		switch {
-		case !ok && strings.HasPrefix(name, envPrefix) && !serviceLink.MatchString(name):
+		case !ok && strings.HasPrefix(name, envPrefix) && !serviceLink.MatchString(name) && !knownVariable(name):
 			return fmt.Errorf("variable %s: there is no such setting; see --help", name)
 		case !ok, f.Changed:
 		default:
@@ -210,6 +211,16 @@ func fromEnvironment(flags *pflag.FlagSet, environ []string) error {
 		}
 	}
 	return nil
+}
+
+// knownVariable reports whether a variable stands for a setting of any command.
+func knownVariable(name string) bool {
+	for _, g := range slices.Concat(table, withdrawTable, levelTable, []group{runOnly, uninstallOnly}) {
+		if slices.ContainsFunc(g.settings, func(s setting) bool { return s.env() == name }) {
+			return true
+		}
+	}
+	return false
 }
 
 // help writes the groups as a person reads them.

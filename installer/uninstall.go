@@ -35,13 +35,10 @@ const againPause = 10 * time.Second
 // uninstall takes the node out. If it shall stay, it tries until it has, and then waits to be ended.
 func (c *command) uninstall(ctx context.Context, e env) error {
 	level := c.level()
-	log := newLogger(level, e.stderr)
+	u := &uninstallation{settings: c.settings, log: newLogger(level, e.stderr)}
 	if !c.stay {
-		if _, err := c.settings.uninstallOnce(ctx, log); err != nil {
-			return err
-		}
-		c.settings.retract(ctx, log)
-		return nil
+		_, err := u.once(ctx)
+		return err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.listen)
 	if err != nil {
@@ -53,47 +50,50 @@ func (c *command) uninstall(ctx context.Context, e env) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.Go(func() error { return serve(ctx, listener, st.pages(registry, level)) })
 	all.Go(func() error {
-		c.settings.uninstallAgain(ctx, log, func(now state) {
+		return u.again(ctx, func(now state) {
 			st.beat.Store(time.Now().Unix())
 			st.become(now)
 			shown.show(now)
 		})
-		return nil
 	})
 	return all.Wait()
 }
 
-// uninstallAgain takes the node out, looks again for what has come back, and tells each time what came of it. Once the marker
-// was there and is gone, somebody wants the node to take part again: an agent of a later pod, or whoever removed it by hand.
-func (s *settings) uninstallAgain(ctx context.Context, log *zap.Logger, tell func(state)) {
+// uninstallation is what a program that takes a node out has done so far.
+type uninstallation struct {
+	settings  settings
+	log       *zap.Logger
+	retracted bool // nothing is left of what the API server was told
+}
+
+// again takes the node out, looks again for what has come back, and tells each time what came of it. It ends where only a new
+// mount helps.
+func (u *uninstallation) again(ctx context.Context, tell func(state)) error {
 	ticker := time.NewTicker(againPause)
 	defer ticker.Stop()
-	marked, retracted := false, false
 	for {
-		_, there, err := node.RunDir{Path: s.runDir}.Marked()
-		if marked && !there && err == nil {
-			tell(state{reason: superseded, text: "the node takes part again: the marker of this uninstallation was removed"})
-		} else {
-			left, err := s.uninstallOnce(ctx, log)
-			if err == nil && !retracted {
-				kept := s.retract(ctx, log)
-				left, retracted = append(left, kept...), len(kept) == 0
-			}
-			tell(afterUninstall(left, err))
-			_, marked, _ = node.RunDir{Path: s.runDir}.Marked() // what cannot be read now is looked at again
+		now := afterUninstall(u.once(ctx))
+		tell(now)
+		if now.reason == badMount {
+			return fmt.Errorf("%s: %s", now.reason, now.text)
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-ticker.C:
 		}
 	}
 }
 
+// errResumed is of an uninstallation that an agent of a later pod has ended.
+var errResumed = errors.New("an agent whose pod was created after this uninstallation began has taken the node in again")
+
 // afterUninstall is the state of a node that was taken out, or was not because of an error. left
 // is what had to stay.
 func afterUninstall(left []string, err error) state {
 	switch {
+	case errors.Is(err, errResumed):
+		return state{reason: superseded, text: err.Error()}
 	case err != nil:
 		return state{reason: reasonOf(err), text: err.Error()}
 	case len(left) > 0:
@@ -102,22 +102,31 @@ func afterUninstall(left []string, err error) state {
 	return state{reason: uninstalled, text: "the node is out", out: true}
 }
 
-// uninstallOnce first has the daemon learn that it has to stop; then the entry goes, then what the entry needed. Whatever was
-// done already is not missed, so it can be run again after any interruption. It returns what it had to leave.
-func (s *settings) uninstallOnce(ctx context.Context, log *zap.Logger) (left []string, err error) {
-	i, err := s.uninstaller(ctx, log)
-	if err != nil {
-		return nil, err
-	}
-	unlock, err := i.run.Lock(ctx)
+// once first has the daemon learn that it has to stop; then the entry goes, then what the entry needed. Whatever was done already
+// is not missed, so it can be run again after any interruption. It returns what it had to leave. All of it is done under the
+// lock: an agent that may take the node in again does so before or after.
+func (u *uninstallation) once(ctx context.Context) (left []string, err error) {
+	run := node.RunDir{Path: u.settings.runDir}
+	unlock, err := run.Lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
+	if resumed, err := run.Resumed(u.settings.withdrawn); err != nil || resumed {
+		return nil, cmp.Or(err, errResumed)
+	}
+	i, err := u.settings.uninstaller(ctx, u.log)
+	if err != nil {
+		return nil, err
+	}
 	var changes []string
 	left, err = i.takeOut(ctx, func(what string) { changes = append(changes, what) })
 	if len(changes) > 0 || err != nil {
-		log.Info("took node out", zap.Strings("changes", changes), zap.Strings("left", left), zap.Error(err))
+		u.log.Info("took node out", zap.Strings("changes", changes), zap.Strings("left", left), zap.Error(err))
+	}
+	if err == nil && !u.retracted {
+		kept := u.settings.retract(ctx, u.log)
+		left, u.retracted = append(left, kept...), len(kept) == 0
 	}
 	return left, err
 }
@@ -155,9 +164,6 @@ func (s *settings) retract(ctx context.Context, log *zap.Logger) (left []string)
 // uninstaller finds out where things are: what no flag tells, the agent has written down, else the Node object tells. And it
 // leaves the marker, which binds the agents of the installation that is in charge.
 func (s *settings) uninstaller(ctx context.Context, log *zap.Logger) (*installer, error) {
-	if err := os.MkdirAll(s.runDir, 0o700); err != nil {
-		return nil, err
-	}
 	run := node.RunDir{Path: s.runDir}
 	there, err := run.Announced()
 	if err != nil {
@@ -169,7 +175,16 @@ func (s *settings) uninstaller(ctx context.Context, log *zap.Logger) (*installer
 		all.multusDir, all.runtimeSocket = cmp.Or(s.multusDir, there.Multus), cmp.Or(s.runtimeSocket, there.Socket)
 	}
 	i := &installer{settings: all, place: all.place(all.nodeObject(ctx)), run: run, log: log}
-	return i, run.Mark(node.Marker{ID: cmp.Or(s.installID, there.ID, s.installation()), Withdrawn: s.withdrawn})
+	return i, mark(run, node.Marker{ID: cmp.Or(s.installID, there.ID, s.installation()), Withdrawn: s.withdrawn})
+}
+
+// mark writes the marker. One that was left by hand stays: whoever took that node out alone does not want it back with the others.
+func mark(run node.RunDir, m node.Marker) error {
+	there, marked, err := run.Marked()
+	if err == nil && marked && there.Withdrawn.IsZero() && there.Concerns(m.ID) {
+		return nil
+	}
+	return run.Mark(m)
 }
 
 // nodeObject is the Node object, if it has to be asked for and the API server answers.
@@ -193,7 +208,13 @@ func (s *settings) nodeObject(ctx context.Context) *corev1.Node {
 // takeOut returns what it had to leave, and why. The entry goes whatever the runtime says, or if it says nothing: it only
 // decides how long to wait, and whether the binary may go, without which every pod would fail if it still were in the chain.
 func (i *installer) takeOut(ctx context.Context, note func(string)) (left []string, err error) {
-	if err := i.leave(i.conf, chain.Uninstall, note); err != nil {
+	if told, err := i.ask(ctx); err == nil {
+		i.runtime = told
+	}
+	out := func(d chain.Dir) (chain.Plan, error) {
+		return chain.Uninstall(d, chain.Wish{SkipsBroken: i.runtime.SkipsBroken()})
+	}
+	if err := i.leave(i.conf, out, note); err != nil {
 		return nil, err
 	}
 	gone := func(d chain.Dir) (chain.Plan, error) { return chain.UninstallStandalone(d), nil }
@@ -224,7 +245,7 @@ func (i *installer) takeOut(ctx context.Context, note func(string)) (left []stri
 // tell has the runtime look, unless it says that it has: an earlier try may have been ended before that.
 func (i *installer) tell(ctx context.Context) error {
 	if _, err := os.Stat(i.conf.Path); errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil // where it is out of reach, leave has said so
 	}
 	told, err := i.ask(ctx)
 	if known, runs := told.Runs(pluginType); err == nil && known && !runs {
@@ -255,7 +276,7 @@ func (i *installer) dropBinary(note func(string)) (left []string, err error) {
 // leave carries out a plan in a directory that may not be there.
 func (i *installer) leave(conf node.Conf, plan func(chain.Dir) (chain.Plan, error), note func(string)) error {
 	if _, err := os.Stat(conf.Path); errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return node.Deleted(conf.Path)
 	}
 	return i.carry(conf, plan, note)
 }

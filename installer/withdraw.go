@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -20,7 +21,7 @@ var withdrawTable = []group{{"The DaemonSet", []setting{
 	{"binding", "", nil, "RoleBinding in that namespace which is deleted at the end: the one that grants what this command needs.", func(s *settings) any { return &s.binding }},
 	{"timeout", "3m", nil, "How long to wait for the nodes.", func(s *settings) any { return &s.timeout }},
 	{"kubeconfig", "", nil, "How to reach the API server. Empty is the pod's ServiceAccount.", func(s *settings) any { return &s.kubeconfig }},
-	{"log-level", "info", []string{"debug", "info", "warn", "error"}, "From which level on is logged.", func(s *settings) any { return &s.logLevel }},
+	{"log-level", "info", levelWords, "From which level on is logged.", func(s *settings) any { return &s.logLevel }},
 }}}
 
 // withdraw makes the DaemonSet's pods take their nodes out, and waits for them.
@@ -31,7 +32,7 @@ func (c *command) withdraw(ctx context.Context, e env) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	w := withdrawal{client: client, namespace: c.namespace, name: c.daemonSet}
+	w := withdrawal{client: client, namespace: c.namespace, name: c.daemonSet, homeless: map[string]time.Time{}}
 	switch err := w.turnWhenAllowed(ctx); {
 	case apierrors.IsNotFound(err):
 		_, err = fmt.Fprintf(e.stdout, "%v: nothing to take out\n", err)
@@ -71,8 +72,7 @@ func (w withdrawal) await(ctx context.Context, out io.Writer) error {
 	defer ticker.Stop()
 	for {
 		if nodes, done := w.done(ctx); done {
-			_, err := fmt.Fprintf(out, "%d nodes are out\n", nodes)
-			return err
+			return w.tellDone(ctx, out, nodes)
 		}
 		select {
 		case <-ctx.Done():
@@ -97,8 +97,7 @@ func (s *settings) dropBinding(client *rest.RESTClient, out io.Writer) {
 	}
 }
 
-// done reports how many nodes are out, and whether these are all. Pods that were never bound, as those for Fargate's nodes, are
-// on no node: nobody waits for them.
+// done reports how many nodes are out, and whether these are all.
 func (w withdrawal) done(ctx context.Context) (nodes int, done bool) {
 	d, err := w.get(ctx)
 	if err != nil || d.Status.Generation < d.Metadata.Generation {
@@ -108,14 +107,35 @@ func (w withdrawal) done(ctx context.Context) (nodes int, done bool) {
 	if err != nil {
 		return 0, false
 	}
-	unbound := 0
-	for i := range pods.Items {
-		if pods.Items[i].Spec.NodeName == "" {
-			unbound++
+	w.note(pods, time.Now())
+	nodes = d.Status.Desired - len(w.passedOver(pods))
+	return nodes, d.Status.Updated >= nodes && d.Status.Ready >= nodes && len(w.left(pods)) == 0
+}
+
+// homelessGrace is how long a pod has to have been on no node for nobody to wait for it any more: Fargate's and virtual nodes,
+// for which an older chart makes pods, never have one. A node that was just made room on, or is about to be, has one by then.
+const homelessGrace = 15 * time.Second
+
+// note writes down since when pods have been on no node.
+func (w withdrawal) note(pods podList, now time.Time) {
+	for _, p := range pods.Items {
+		if !p.homeless() {
+			delete(w.homeless, p.Metadata.Name)
+		} else if _, known := w.homeless[p.Metadata.Name]; !known {
+			w.homeless[p.Metadata.Name] = now
 		}
 	}
-	nodes = d.Status.Desired - unbound
-	return nodes, d.Status.Updated >= nodes && d.Status.Ready >= nodes && len(w.left(pods)) == 0
+}
+
+// passedOver are the nodes whose pods nobody waits for.
+func (w withdrawal) passedOver(pods podList) (nodes []string) {
+	for _, p := range pods.Items {
+		if since, ok := w.homeless[p.Metadata.Name]; ok && time.Since(since) >= homelessGrace {
+			nodes = append(nodes, cmp.Or(p.node(), p.Metadata.Name))
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
 }
 
 // grantGrace is how long withdraw waits for the right to read and change the DaemonSet.
@@ -202,6 +222,18 @@ func (w withdrawal) turned(containers []container) bool {
 	return slices.ContainsFunc(containers, func(c container) bool { return len(c.Args) > 1 && c.Args[0] == "uninstall" && c.Args[1] == "--stay" })
 }
 
+// tellDone says how many nodes are out, and which ones nobody waited for.
+func (w withdrawal) tellDone(ctx context.Context, out io.Writer, nodes int) error {
+	text := fmt.Sprintf("%d nodes are out\n", nodes)
+	if d, err := w.get(ctx); err == nil && len(w.homeless) > 0 {
+		if pods, err := w.pods(ctx, d); err == nil {
+			text += fmt.Sprintf("no pod of ours could be scheduled on: %s\n", strings.Join(w.passedOver(pods), ", "))
+		}
+	}
+	_, err := io.WriteString(out, text)
+	return err
+}
+
 // tellLeft names the nodes that are not out.
 func (w withdrawal) tellLeft(out io.Writer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), askBound)
@@ -227,17 +259,12 @@ func (w withdrawal) leftNow(ctx context.Context) ([]string, error) {
 
 // left names the nodes whose pods have not taken them out.
 func (w withdrawal) left(pods podList) []string {
+	passedOver := w.passedOver(pods)
 	var left []string
 	for _, p := range pods.Items {
-		if p.Spec.NodeName == "" {
-			continue
-		}
-		ready := false
-		for _, c := range p.Status.Conditions {
-			ready = ready || c.Type == "Ready" && c.Status == "True"
-		}
-		if !ready || !w.turned(p.Spec.Containers) {
-			left = append(left, p.Spec.NodeName)
+		node := cmp.Or(p.node(), p.Metadata.Name)
+		if (p.Spec.NodeName == "" || !p.ready() || !w.turned(p.Spec.Containers)) && !slices.Contains(passedOver, node) {
+			left = append(left, node)
 		}
 	}
 	slices.Sort(left)

@@ -173,12 +173,32 @@ func outPods(nodes ...string) string {
 	return `{"items":[` + strings.Join(items, ",") + `]}`
 }
 
-// Pods for nodes that can have none, as Fargate's, are made by an older chart, and never bound.
-func TestWithdrawDoesNotWaitForPodsOfNoNode(t *testing.T) {
+// unbound is a pod that the DaemonSet's controller made for a node and that is not on it.
+func unbound(node, status string) string {
+	return fmt.Sprintf(`{"metadata":{"name":"pod-of-%s"},"spec":{"containers":[{"args":["uninstall","--stay"]}],"affinity":{"nodeAffinity":{
+		"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchFields":[{"key":"metadata.name","operator":"In","values":[%q]}]}]}}}},
+		"status":%s}`, node, node, status)
+}
+
+const unschedulable = `"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable"}]`
+
+// Pods for nodes that can have none, as Fargate's, are made by an older chart, and never bound. Others are only late.
+func TestWithdrawAndPodsThatAreOnNoNode(t *testing.T) {
 	t.Parallel()
-	out, err := withdrawn(t, &workloads{set: []byte(someSet), pods: outPods("a", ""), lagged: true})
-	if err != nil || out != "1 nodes are out\n" {
-		t.Errorf("%v, %q", err, out)
+	rows := map[string]struct{ status, want string }{
+		"nobody has tried to place it": {`{}`, "in their chain: worker-7\n"},
+		"a place is being made for it": {`{` + unschedulable + `,"nominatedNodeName":"worker-7"}`, "in their chain: worker-7\n"},
+		"there is no place":            {`{` + unschedulable + `}`, "1 nodes are out\nno pod of ours could be scheduled on: worker-7\n"},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pods := strings.TrimSuffix(outPods("a"), "]}") + "," + unbound("worker-7", row.status) + "]}"
+			out, err := withdrawn(t, &workloads{set: []byte(someSet), pods: pods, lagged: true}, "--timeout", "20s")
+			if err != nil || !strings.Contains(out, row.want) {
+				t.Errorf("%v, %q, want %q", err, out, row.want)
+			}
+		})
 	}
 }
 

@@ -129,7 +129,7 @@ func wantWithAndWithout(t *testing.T, primary File) bool {
 				wantAppended(t, primary.Data, s.Data)
 			}
 		}
-		out, err := Uninstall(after)
+		out, err := Uninstall(after, Wish{})
 		if err != nil {
 			t.Errorf("%s: uninstall: %v", way, err)
 		}

@@ -197,8 +197,10 @@ func (n *network) copied(c claim) (File, error) {
 }
 
 // Uninstall plans what takes us out, whatever way we got in, and brings back what was wrapped. An error without steps is
-// about a file that may have our entry and cannot be edited, or about what would leave the runtime without its network.
-func Uninstall(d Dir) (Plan, error) {
+// about a file that may have our entry and cannot be edited, or about what would leave the runtime without its network. Of the
+// wish only SkipsBroken counts.
+func Uninstall(d Dir, w Wish) (Plan, error) {
+	w = Wish{SkipsBroken: w.SkipsBroken}
 	t := d.tree()
 	base := t.without()
 	p := Plan{Steps: difference(t, base)}
@@ -206,10 +208,10 @@ func Uninstall(d Dir) (Plan, error) {
 		return Plan{}, err
 	}
 	if len(p.Steps) == 0 {
-		return p, t.leftOver()
+		return p, t.leftOver(w)
 	}
-	_, before := t.loaded(Wish{})
-	n, after := base.loaded(Wish{})
+	_, before := t.loaded(w)
+	n, after := base.loaded(w)
 	switch {
 	case after == nil:
 		p.Primary, p.Network = n.file.Name, n.name
@@ -221,13 +223,13 @@ func Uninstall(d Dir) (Plan, error) {
 
 // leftOver finds what could not be cleaned. Of the files that cannot be read only the one that the runtime loads
 // counts: a dangling link of somebody else's is nothing of ours. What is ours by its name is removed unread.
-func (t tree) leftOver() error {
+func (t tree) leftOver(w Wish) error {
 	var errs []error
 	for i, name := range t.confs() {
 		f := t[name]
 		n, err := f.parse()
 		switch {
-		case f.Err != nil && i > 0:
+		case f.Err != nil && (i > 0 || w.SkipsBroken):
 		case err != nil && (f.Err != nil || strings.Contains(string(f.Data), pluginType)):
 			errs = append(errs, err)
 		case err == nil && f.carriesUs():

@@ -153,7 +153,7 @@ func (l layout) wantSettled(t *testing.T, after Dir, w Wish) {
 	if s := Evaluate(after, w); s.Effective != (err == nil) {
 		t.Errorf("%s: %+v, but a pass says %v", w.Way, s, err)
 	}
-	out, err := Uninstall(after)
+	out, err := Uninstall(after, Wish{})
 	if err != nil && !slices.Contains([]string{"unreadable", "truncated"}, l.name) {
 		t.Errorf("%s: uninstall: %v", w.Way, err)
 	}

@@ -28,7 +28,7 @@ func (w Wish) short() string {
 
 func pass(d Dir, w Wish) (Plan, error) {
 	if w.Way == "" {
-		return Uninstall(d)
+		return Uninstall(d, Wish{})
 	}
 	return Install(d, w)
 }

@@ -46,7 +46,7 @@ func TestOurEntryIsLaidOutLikeItsNeighbours(t *testing.T) {
 			if diff := cmp.Diff(want, after); diff != "" {
 				t.Errorf("(-want +got)\n%s\n%s", diff, after[0].Data)
 			}
-			out, err := Uninstall(after)
+			out, err := Uninstall(after, Wish{})
 			if diff := cmp.Diff(before, after.After(out.Steps...)); diff != "" || err != nil {
 				t.Errorf("uninstall: %v (-before +after)\n%s", err, diff)
 			}
@@ -91,7 +91,7 @@ func TestAnEntryThatIsThereAlready(t *testing.T) {
 			if diff := cmp.Diff(row.want, string(after[0].Data)); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
-			out, err := Uninstall(d)
+			out, err := Uninstall(d, Wish{})
 			if got := d.After(out.Steps...)[0].Data; err != nil || !bytes.Equal(got, []byte(row.without)) {
 				t.Errorf("uninstall: %v, %s", err, got)
 			}

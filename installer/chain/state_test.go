@@ -162,7 +162,7 @@ func TestAnotherMeshComesAfterUs(t *testing.T) {
 			if s := Evaluate(d, wish(way)); s.Reason != OtherMesh || s.Effective || !strings.Contains(s.Text, "kuma-cni") {
 				t.Errorf("%+v", s)
 			}
-			out, err := Uninstall(d)
+			out, err := Uninstall(d, Wish{})
 			if diff := cmp.Diff([]string{withMesh}, contents(d.After(out.Steps...))); diff != "" || err != nil {
 				t.Errorf("uninstall: %v\n%s", err, diff)
 			}

@@ -120,7 +120,7 @@ func wantHealed(t *testing.T, d, written Dir) bool {
 			t.Errorf("the chain is not what the others wrote, and us (-want +got)\n%s", diff)
 		}
 	}
-	out, outErr := Uninstall(d)
+	out, outErr := Uninstall(d, Wish{})
 	if outErr == nil {
 		if diff := cmp.Diff(written.text(), d.After(out.Steps...).text()); diff != "" {
 			t.Errorf("uninstalling leaves what nobody has written (-written +left)\n%s", diff)

@@ -67,7 +67,7 @@ func (c Conf) at(name string) string { return filepath.Join(c.Path, name) }
 func list(dir string) ([]string, error) {
 	f, err := os.Open(dir)
 	if err != nil {
-		return nil, cmp.Or(unreachable(dir), unnamed(err))
+		return nil, cmp.Or(Deleted(dir), missingLink(dir), unnamed(err))
 	}
 	defer f.Close()
 	if err := deleted(f); err != nil {
@@ -97,9 +97,9 @@ func deleted(dir *os.File) error {
 	return nil
 }
 
-// unreachable is ErrDeleted of a directory that is missing if that is why: it, or the parent that was mounted in its place, was
-// deleted. It is nil of one that whoever deleted it can make again.
-func unreachable(dir string) error {
+// Deleted is ErrDeleted of a directory if it, or the parent that was mounted in its place, was deleted on the node. It is nil of
+// one that is merely missing, which whoever deleted it can make again, and of one that is there.
+func Deleted(dir string) error {
 	f, err := os.Open(dir)
 	for errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
 		dir = filepath.Dir(dir)
@@ -112,14 +112,23 @@ func unreachable(dir string) error {
 	return deleted(f)
 }
 
-// Provide makes a directory that is missing, in a parent that is not: what the kubelet does for a directory that it mounts,
+// missingLink explains a directory that is a link out of what is mounted here.
+func missingLink(dir string) error {
+	to, notLink := os.Readlink(dir)
+	if notLink != nil {
+		return nil //nolint:nilerr // whoever could not reach it says why
+	}
+	return fmt.Errorf("it is a link to %s, which is not there or not mounted into the agent's pod: set the chart's mountParents to false, "+
+		"so that the directory itself is mounted: %w", to, fs.ErrNotExist)
+}
+
+// Provide makes a directory that is missing, and its parents: what the kubelet does for a directory that it mounts,
 // where the parent is mounted.
 func Provide(dir string) error {
-	err := os.Mkdir(dir, 0o755)
-	if errors.Is(err, fs.ErrExist) {
+	if _, err := os.Stat(dir); err == nil {
 		return nil
 	}
-	return err
+	return cmp.Or(missingLink(dir), os.MkdirAll(dir, 0o755))
 }
 
 // look returns what is under a name; it may have gone since it was listed.
@@ -191,7 +200,10 @@ func (c Conf) Sweep() error {
 	dirs := []string{c.Path}
 	entries, err := os.ReadDir(c.Path)
 	if err != nil {
-		return fmt.Errorf("sweep conf directory %s: %w", c.Path, unnamed(err))
+		return fmt.Errorf("sweep conf directory %s: %w", c.Path, cmp.Or(Deleted(c.Path), missingLink(c.Path), unnamed(err)))
+	}
+	if err := Deleted(c.Path); err != nil {
+		return fmt.Errorf("sweep conf directory %s: %w", c.Path, err)
 	}
 	for _, e := range entries {
 		if e.IsDir() {

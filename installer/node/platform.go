@@ -90,10 +90,8 @@ func (p Platform) socketOf(node *corev1.Node) string {
 	path := strings.TrimPrefix(node.Annotations[criSocket], "unix://")
 	runtime := RuntimeFromNode(node.Status.NodeInfo.ContainerRuntimeVersion).Name
 	switch {
-	case strings.HasPrefix(path, "/var/run/"):
-		return strings.TrimPrefix(path, "/var") // a link to it, everywhere
 	case strings.HasPrefix(path, "/"):
-		return path
+		return WithoutLink(path)
 	case runtime == "cri-o":
 		return crioSocket
 	case runtime == "docker" && p.RuntimeSocket == k3sSocket:
@@ -102,6 +100,14 @@ func (p Platform) socketOf(node *corev1.Node) string {
 		return dockerSocket
 	}
 	return p.RuntimeSocket
+}
+
+// WithoutLink is a path in /var/run where that leads to on every node: /run.
+func WithoutLink(path string) string {
+	if strings.HasPrefix(path, "/var/run/") {
+		return strings.TrimPrefix(path, "/var")
+	}
+	return path
 }
 
 // recognize begins with what only one platform has: a node of k3s may well run at a cloud.

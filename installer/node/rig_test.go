@@ -126,7 +126,7 @@ func temps(all map[string]string) []string {
 // plan is a pass: into the chain by a way, or "out" of it.
 func plan(d chain.Dir, way string) (chain.Plan, error) {
 	if way == "out" {
-		return chain.Uninstall(d)
+		return chain.Uninstall(d, chain.Wish{})
 	}
 	return chain.Install(d, chain.Wish{Way: chain.Way(way), LoadsDropIns: true, Entry: []byte(entry)})
 }

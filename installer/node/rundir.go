@@ -154,6 +154,32 @@ func (r RunDir) Announced() (Installation, error) {
 	return i, nil
 }
 
+func (r RunDir) resumed() string { return filepath.Join(r.Path, "resumed") }
+
+// Resume removes the marker of an uninstallation that was given up, and notes which one: a pod that still carries it out must not
+// do so again.
+func (r RunDir) Resume(m Marker) error {
+	if !m.Withdrawn.IsZero() {
+		if _, err := WriteFile(r.resumed(), []byte(m.Withdrawn.UTC().Format(time.RFC3339)+"\n"), 0o600); err != nil {
+			return err
+		}
+	}
+	return r.ClearMarker()
+}
+
+// Resumed reports whether an uninstallation that began then was given up, or a later one.
+func (r RunDir) Resumed(withdrawn time.Time) (bool, error) {
+	data, err := os.ReadFile(r.resumed())
+	if errors.Is(err, fs.ErrNotExist) || withdrawn.IsZero() {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for resumption: %w", err)
+	}
+	at, err := time.Parse(time.RFC3339, strings.TrimSpace(string(data)))
+	return err == nil && !at.Before(withdrawn), nil
+}
+
 // ClearMarker removes the marker: a new installation begins.
 func (r RunDir) ClearMarker() error {
 	err := os.Remove(r.marker())

@@ -57,6 +57,7 @@ func Unlabel(ctx context.Context, client *rest.RESTClient, node string) (int, er
 	defer cancel()
 	var pods corev1.PodList
 	err := client.Get().Resource("pods").Param("fieldSelector", "spec.nodeName="+node).Param("labelSelector", Label).
+		Param("resourceVersion", "0"). // from the API server's cache: all nodes may ask at once
 		MaxRetries(0).Do(asking).Into(&pods)
 	if err != nil {
 		return 0, fmt.Errorf("list labelled pods: %w", err)

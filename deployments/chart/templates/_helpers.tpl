@@ -5,6 +5,8 @@
 {{- range $key := list "confDir" "binDir" "runtimeSocket" "multusConfDir" -}}
 {{- with get $v $key }}{{ $_ := set $place $key . }}{{ end -}}
 {{- end -}}
+{{- if hasPrefix "/var/run/" $place.runtimeSocket }}{{ $_ := set $place "runtimeSocket" (trimPrefix "/var" $place.runtimeSocket) }}{{ end -}}
+{{- if not $v.mountParents }}{{ $_ := unset $place "parents" }}{{ end -}}
 {{- if or (ne $v.way "auto") (not $place.way) }}{{ $_ := set $place "way" $v.way }}{{ end -}}
 {{- if and (eq $place.way "standalone") (not $place.multusConfDir) -}}
 {{- fail (printf "multusConfDir: way standalone needs it on %s, where each installation of Multus is told another place" $v.platform) -}}
@@ -32,6 +34,7 @@
 {{- fail "untaint, nodeCondition, labelPods: this API server has no ValidatingAdmissionPolicy, without which every agent could change every node: leave them off; helm template believes that it has, if told --api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
 {{- end -}}
 {{- if and .Values.labelPods (not $enters) }}{{ fail "labelPods: repair.mode is off, so nobody looks which pods to label" }}{{ end -}}
+{{- $capabilities = concat $capabilities .Values.extraCapabilities | uniq -}}
 {{- dict "enters" $enters "runs" $runs "capabilities" $capabilities | toJson -}}
 {{- end -}}
 
@@ -43,7 +46,7 @@ that an agent could be put on, and a pod that is never bound would hold up every
   (dict "key" "kubernetes.io/arch" "operator" "In" "values" (list "amd64" "arm64"))
   (dict "key" "eks.amazonaws.com/compute-type" "operator" "NotIn" "values" (list "fargate"))
   (dict "key" "type" "operator" "NotIn" "values" (list "virtual-kubelet")) -}}
-{{- $affinity := deepCopy .Values.affinity -}}
+{{- $affinity := deepCopy . -}}
 {{- $node := get $affinity "nodeAffinity" | default dict -}}
 {{- $required := get $node "requiredDuringSchedulingIgnoredDuringExecution" | default dict -}}
 {{- $terms := list -}}
