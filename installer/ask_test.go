@@ -168,6 +168,20 @@ func TestOnceComparesNames(t *testing.T) {
 	}
 }
 
+// CRI-O passes over a file that it cannot load, which containerd stops at.
+func TestAFileThatOnlyOneRuntimeStopsAt(t *testing.T) {
+	t.Parallel()
+	for declared, want := range map[string]string{"cri-o://1.32.1": "", "containerd://1.7.1": "05-half.conflist"} {
+		r := newRig(t, map[string]string{"05-half.conflist": bridge[:30], "10-bridge.conflist": bridge})
+		r.declare(declared)
+		out, err := r.run("run", "--once")
+		data, _ := os.ReadFile(r.path("conf", "10-bridge.conflist"))
+		if entered := strings.Contains(string(data), "sidecar-cni"); (err == nil) != (want == "") || entered != (want == "") || !strings.Contains(out, want) {
+			t.Errorf("%s: %v, entered %v\n%s", declared, err, entered, out)
+		}
+	}
+}
+
 // A copy of the network would be a second one.
 func TestOwnedIsRefusedWhereTheRuntimeLoadsSeveralNetworks(t *testing.T) {
 	t.Parallel()

@@ -63,7 +63,7 @@ func setLevel(ctx context.Context, url string, args []string, out io.Writer) err
 	if err != nil {
 		return err
 	}
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := (&http.Client{Transport: &http.Transport{}}).Do(request) // past any proxy of the environment
 	if err != nil {
 		return fmt.Errorf("ask the daemon for its log level: %w", err)
 	}

@@ -282,6 +282,9 @@ func TestAnUninstallationThatWasGivenUp(t *testing.T) {
 		a.says(503, "uninstalled")
 		a.stop()
 	}
+	other := r.start("--install-id", "one", "--pod-name", "later", "--pod-uid", "another") // of that name, and of another uid
+	other.says(503, "uninstalled")
+	other.stop()
 	if got := r.chain(); !slices.Equal(got, []string{"bridge"}) {
 		t.Errorf("chain %q", got)
 	}
