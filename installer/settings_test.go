@@ -78,7 +78,8 @@ func TestWrongSettings(t *testing.T) {
 			t.Errorf("%v %v: %v, want %q", row.args, row.environ, err, want)
 		}
 	}
-	links := []string{"SIDECAR_CNI_METRICS_SERVICE_HOST=10.0.0.1", "SIDECAR_CNI_METRICS_PORT_9466_TCP=tcp://10.0.0.1:9466", "HOME=/", "SIDECAR_CNI_SERVICE_PORT_METRICS=1"}
+	links := []string{"SIDECAR_CNI_METRICS_SERVICE_HOST=10.0.0.1", "SIDECAR_CNI_METRICS_PORT_9466_TCP=tcp://10.0.0.1:9466", "HOME=/", "SIDECAR_CNI_SERVICE_PORT_METRICS=1",
+		"SIDECAR_CNI_STAY=true", "SIDECAR_CNI_BINDING=x"} // of other commands
 	if _, err := parse(nil, links); err != nil {
 		t.Errorf("variables of Services: %v", err)
 	}
