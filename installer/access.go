@@ -24,7 +24,7 @@ const (
 	// tokenLife is asked for; the API server may give less. An agent that is away, or cut off, for a day has left a token
 	// that still works.
 	tokenLife  = 48 * time.Hour
-	tokenBound = 5 * time.Second
+	tokenTimeout = 5 * time.Second
 	tokenPause = time.Minute // after a request in vain
 )
 
@@ -182,7 +182,7 @@ func (r *requested) misfit(token []byte) error {
 
 // request asks in JSON: it is one document a day.
 func (r *requested) request(ctx context.Context) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, tokenBound)
+	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
 	defer cancel()
 	ask := fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":%d}}`, int(tokenLife.Seconds()))
 	data, err := r.client.Post().Namespace(r.namespace).Resource("serviceaccounts").Name(r.account).SubResource("token").

@@ -32,7 +32,7 @@ func (p *place) askAt(ctx context.Context, socket string) (node.Runtime, error) 
 	if _, err := os.Stat(socket); err != nil {
 		return node.Runtime{}, errNobody
 	}
-	ctx, cancel := context.WithTimeout(ctx, askBound)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	told, err := node.AskRuntime(ctx, socket, p.podUID)
 	if err == nil && !p.runsUs(told) {

@@ -57,7 +57,7 @@ func setLevel(ctx context.Context, url string, args []string, out io.Writer) err
 		}
 		method = http.MethodPut
 	}
-	ctx, cancel := context.WithTimeout(ctx, askBound)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {

@@ -23,7 +23,7 @@ func (s *settings) single(ctx context.Context, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
-	asking, cancel := context.WithTimeout(ctx, askBound)
+	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	object, err := nodestatus.New(client, s.nodeName).Info(asking)
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *settings) single(ctx context.Context, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
-	for end := time.Now().Add(reloadBound); ; {
+	for end := time.Now().Add(reloadTimeout); ; {
 		now, _ := i.pass(ctx)
 		switch {
 		case now.ready():

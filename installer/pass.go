@@ -82,7 +82,7 @@ func (i *installer) younger(ctx context.Context, marker node.Marker) bool {
 	if marker.Withdrawn.IsZero() || i.created == nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, askBound)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	created, err := i.created(ctx)
 	if err != nil {
@@ -177,7 +177,7 @@ func (i *installer) findOut(ctx context.Context) error {
 		i.runtime = told
 	}
 	if i.runtime.Name == "" || !i.known {
-		asking, cancel := context.WithTimeout(ctx, askBound)
+		asking, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		if object, err := i.object(asking); err == nil {
 			runtime := i.runtime

@@ -33,7 +33,7 @@ func (d *daemon) become(ctx context.Context, now state) {
 	if now.reason == superseded || !d.told.IsZero() && !again || now.reason == effective && !d.stands(now) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, askBound)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if err := d.tell(ctx, now); err != nil {
 		d.log.Warn("told API server about node in vain", zap.Error(err))

@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	askBound = 3 * time.Second // of a question about the node
+	askTimeout = 3 * time.Second // of a question about the node
 	// A pass that changed nothing is made again so often even if nothing seems to have happened: a token is to be renewed, an
 	// event may have been lost.
 	passEvery = 30 * time.Second
@@ -100,7 +100,7 @@ func (s *settings) daemon(ctx context.Context, log *zap.Logger, level zap.Atomic
 // answer serves the plugin. During an update it takes the socket over from an agent that knows the node's pods, so it first
 // has a while to learn them.
 func (d *daemon) answer(ctx context.Context) error {
-	learning, cancel := context.WithTimeout(ctx, askBound)
+	learning, cancel := context.WithTimeout(ctx, askTimeout)
 	_ = d.pods.WaitForSync(learning) // without them each question is passed on to the API server
 	cancel()
 	for d.awaitTurn(ctx) {
@@ -141,7 +141,7 @@ func (d *daemon) serves() bool {
 	if d.leads.Load() && !d.newer.Load() {
 		return true
 	}
-	conn, err := net.DialTimeout("unix", d.socketPath(), askBound) //nolint:noctx // the socket is on this node
+	conn, err := net.DialTimeout("unix", d.socketPath(), askTimeout) //nolint:noctx // the socket is on this node
 	if err != nil {
 		return true
 	}
@@ -198,7 +198,7 @@ func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, erro
 	}
 	d := &daemon{client: client, object: nodestatus.New(client, s.nodeName), registry: prometheus.NewRegistry(), look: make(chan struct{}, 1), asked: make(chan chan struct{})}
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	asking, cancel := context.WithTimeout(ctx, askBound)
+	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	object, err := d.object.Info(asking)
 	cancel()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-const headBound = 5 * time.Second
+const headTimeout = 5 * time.Second
 
 // status is what the daemon's pages say.
 type status struct {
@@ -73,7 +73,7 @@ func say(w http.ResponseWriter, text string, ok bool) {
 
 // serve answers on a listener until ctx ends.
 func serve(ctx context.Context, l net.Listener, pages http.Handler) error {
-	server := &http.Server{Handler: pages, ReadHeaderTimeout: headBound}
+	server := &http.Server{Handler: pages, ReadHeaderTimeout: headTimeout}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -23,8 +23,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/repair"
 )
 
-// reloadBound is how long the runtime has to notice that its directory has changed.
-const reloadBound = 10 * time.Second
+// reloadTimeout is how long the runtime has to notice that its directory has changed.
+const reloadTimeout = 10 * time.Second
 
 // unaskedPause is for a runtime that cannot be asked: it follows its directory within milliseconds.
 const unaskedPause = 2 * time.Second
@@ -196,7 +196,7 @@ func (s *settings) nodeObject(ctx context.Context) *corev1.Node {
 	if err != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, askBound)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	object, err := nodestatus.New(client, s.nodeName).Info(ctx)
 	if err != nil {
@@ -295,9 +295,9 @@ func (i *installer) awaitReload(ctx context.Context) (silent, err error) {
 			return nil, nil
 		case (errors.Is(err, errNobody) || err == nil && !known) && waited > unaskedPause:
 			return nil, nil
-		case waited > reloadBound && err != nil:
+		case waited > reloadTimeout && err != nil:
 			return err, nil
-		case waited > reloadBound:
+		case waited > reloadTimeout:
 			return nil, &trouble{stillLoaded, fmt.Errorf("%s still has the plugin in its chain", told.Name)}
 		}
 		select {

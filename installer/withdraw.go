@@ -89,7 +89,7 @@ func (s *settings) dropBinding(client *rest.RESTClient, out io.Writer) {
 	if s.binding == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), askBound)
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
 	path := "/apis/rbac.authorization.k8s.io/v1/namespaces/" + s.namespace + "/rolebindings/" + s.binding
 	if err := client.Delete().AbsPath(path).Do(ctx).Error(); err != nil && !apierrors.IsNotFound(err) {
@@ -236,7 +236,7 @@ func (w withdrawal) tellDone(ctx context.Context, out io.Writer, nodes int) erro
 
 // tellLeft names the nodes that are not out.
 func (w withdrawal) tellLeft(out io.Writer) error {
-	ctx, cancel := context.WithTimeout(context.Background(), askBound)
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
 	left, err := w.leftNow(ctx)
 	if err != nil {

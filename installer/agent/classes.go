@@ -49,7 +49,7 @@ func (c *Classes) Run(ctx context.Context) {
 	}
 	follow := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			ctx, cancel := context.WithTimeout(ctx, listBound)
+			ctx, cancel := context.WithTimeout(ctx, listTimeout)
 			defer cancel()
 			list := &nodev1.RuntimeClassList{}
 			return list, request(options).Do(ctx).Into(list)

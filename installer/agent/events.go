@@ -27,7 +27,7 @@ const (
 	queued = 256
 	// remembered is how many Events can be added to, and how many objects' budgets are known.
 	remembered = 512
-	writeBound = 5 * time.Second
+	writeTimeout = 5 * time.Second
 	maxMessage = 1024
 )
 
@@ -140,7 +140,7 @@ func (e *Events) write(ctx context.Context, h happening) string {
 	if !e.allow(h.about) {
 		return limited
 	}
-	ctx, cancel := context.WithTimeout(quiet(ctx), writeBound)
+	ctx, cancel := context.WithTimeout(quiet(ctx), writeTimeout)
 	defer cancel()
 	result, err := added, e.add(ctx, s)
 	if !s.written || apierrors.IsNotFound(err) { // it has expired

@@ -137,7 +137,7 @@ func TestEvents(t *testing.T) {
 				r.api.Break(apiserver.First(1, apiserver.Hang))
 				r.events.Warn(web, reason, "denied")
 				r.events.Warn(pod(1), reason, "no source")
-				time.Sleep(writeBound)
+				time.Sleep(writeTimeout)
 			},
 			counts: map[string]int{"no source": 1}, results: map[string]int{refused: 1, created: 1},
 		},
@@ -164,7 +164,7 @@ func TestEvents(t *testing.T) {
 					r.events.Warn(pod(i), reason, "denied")
 				}
 				r.api.Break(nil)
-				time.Sleep(2 * writeBound)
+				time.Sleep(2 * writeTimeout)
 			},
 			counts:  map[string]int{"denied": nodeBurst}, // what the one has cost is there again
 			results: map[string]int{refused: 1, dropped: 10, created: nodeBurst, limited: queued - nodeBurst},

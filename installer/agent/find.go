@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// liveBound leaves of the second that the plugin gives us enough to answer.
-	liveBound = 800 * time.Millisecond
+	// liveTimeout leaves of the second that the plugin gives us enough to answer.
+	liveTimeout = 800 * time.Millisecond
 	// liveMost is how many live GETs run at once, the others wait: a node's pods may all start
 	// together, and each may be as large as the API server takes them.
 	liveMost = 16
@@ -71,7 +71,7 @@ func (p *Pods) Find(ctx context.Context, ref Ref) Answer {
 	}
 	// Whoever asks the same meanwhile gets the same answer, so it does not end with the one who asked first.
 	flight := p.flights.DoChan(ref.Namespace+"/"+ref.Name+"/"+string(ref.UID), func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveBound)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveTimeout)
 		defer cancel()
 		return p.ask(ctx, ref), nil
 	})

@@ -99,7 +99,7 @@ func TestWhoAnswers(t *testing.T) {
 		},
 		"nobody, if it is slow": {
 			after: func(r *rig) { r.api.Break(apiserver.Slow(900 * time.Millisecond)) },
-			ref:   Ref{"shop", "web-0", "u0"}, want: Unknown, asked: 1, why: "deadline exceeded", took: liveBound,
+			ref:   Ref{"shop", "web-0", "u0"}, want: Unknown, asked: 1, why: "deadline exceeded", took: liveTimeout,
 		},
 		"nobody, if it wants to be left alone": {
 			after: func(r *rig) { r.api.Break(apiserver.Say(apierrors.NewTooManyRequests("busy", 60))) },
@@ -259,8 +259,8 @@ func TestQuestionsTogether(t *testing.T) {
 					t.Fatalf("question %d: %+v, want that nobody knows, and why", i, a)
 				}
 			}
-			if took := time.Since(began); took != liveBound {
-				t.Errorf("it took %v, want %v", took, liveBound)
+			if took := time.Since(began); took != liveTimeout {
+				t.Errorf("it took %v, want %v", took, liveTimeout)
 			}
 		})
 	})

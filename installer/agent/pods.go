@@ -25,15 +25,15 @@ import (
 )
 
 const (
-	// listBound is for a page from a server that is overloaded; one that never answers would keep
+	// listTimeout is for a page from a server that is overloaded; one that never answers would keep
 	// us from asking again.
-	listBound = time.Minute
+	listTimeout = time.Minute
 	// pageSize is how many pods are listed at a time: they may be of 1.5 MB each, and they come
 	// in one piece.
 	pageSize = 8
-	// watchBound is for the head of the answer. A proxy may hold it back until the first event, which is a bookmark
+	// watchTimeout is for the head of the answer. A proxy may hold it back until the first event, which is a bookmark
 	// after a minute at the latest.
-	watchBound = 2 * time.Minute
+	watchTimeout = 2 * time.Minute
 	// followEvery and followBurst are for the cases in which client-go asks again without a pause: a list that is
 	// streamed and breaks off, or is said to have expired.
 	followEvery = time.Second
@@ -156,7 +156,7 @@ func (p *Pods) list(ctx context.Context, options metav1.ListOptions) (runtime.Ob
 }
 
 func (p *Pods) page(ctx context.Context, options metav1.ListOptions) (*corev1.PodList, error) {
-	ctx, cancel := context.WithTimeout(ctx, listBound)
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	page := &corev1.PodList{}
 	return page, p.request(options).Do(ctx).Into(page)
@@ -167,7 +167,7 @@ func (p *Pods) watch(ctx context.Context, options metav1.ListOptions) (watch.Int
 		return nil, err
 	}
 	bounded, cancel := context.WithCancel(ctx)
-	bound := time.AfterFunc(watchBound, cancel)
+	bound := time.AfterFunc(watchTimeout, cancel)
 	options.Watch = true
 	began := time.Now()
 	events, err := p.request(options).Watch(bounded)

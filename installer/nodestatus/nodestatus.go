@@ -37,8 +37,8 @@ const (
 )
 
 const (
-	// requestBound is for one request.
-	requestBound = 5 * time.Second
+	// requestTimeout is for one request.
+	requestTimeout = 5 * time.Second
 	// tries is how often a patch is made that others come before. They write a node some times a minute.
 	tries = 5
 )
@@ -55,7 +55,7 @@ func New(client *rest.RESTClient, name string) *Node { return &Node{client: clie
 
 // Info returns the node as the API server has it.
 func (n *Node) Info(ctx context.Context) (*corev1.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestBound)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	node := &corev1.Node{}
 	err := n.client.Get().Resource("nodes").Name(n.name).MaxRetries(0).Do(ctx).Into(node)
@@ -107,7 +107,7 @@ func (n *Node) patch(ctx context.Context, subresource string, operations []opera
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestBound)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	request := n.client.Patch(types.JSONPatchType).Resource("nodes").Name(n.name)
 	if subresource != "" {

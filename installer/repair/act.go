@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// requestBound is for one request to the API server.
-const requestBound = 5 * time.Second
+// requestTimeout is for one request to the API server.
+const requestTimeout = 5 * time.Second
 
 // act does about pods what the API server is needed for. If that is away, the rest is left to the next pass.
 func (r *Repairer) act(ctx context.Context, pods []*corev1.Pod, results []Result) {

@@ -58,7 +58,7 @@ func (r *Repairer) requestEviction(ctx context.Context, pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestBound)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return r.deps.Client.Post().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("eviction").
 		SetHeader("Content-Type", "application/json").Body(body).MaxRetries(0).Do(ctx).Error()

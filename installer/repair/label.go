@@ -41,7 +41,7 @@ func setLabels(ctx context.Context, client *rest.RESTClient, pod *corev1.Pod, la
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestBound)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	err = client.Patch(types.MergePatchType).Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
 		Body(patch).MaxRetries(0).Do(ctx).Error()
@@ -53,7 +53,7 @@ func setLabels(ctx context.Context, client *rest.RESTClient, pod *corev1.Pod, la
 
 // Unlabel takes our label away from all pods of a node, and returns from how many. The client is agent.NewClient's.
 func Unlabel(ctx context.Context, client *rest.RESTClient, node string) (int, error) {
-	asking, cancel := context.WithTimeout(ctx, requestBound)
+	asking, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	var pods corev1.PodList
 	err := client.Get().Resource("pods").Param("fieldSelector", "spec.nodeName="+node).Param("labelSelector", Label).

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// passBound is far more than a node's pods take, of which each needs some milliseconds.
-	passBound = 2 * time.Minute
+	// passTimeout is far more than a node's pods take, of which each needs some milliseconds.
+	passTimeout = 2 * time.Minute
 	// parallel is how many namespaces of usual pods are looked into at once, each by a thread of its own. Of the dearest
 	// pods it is one: each may take as much memory as the agent has to spare.
 	parallel = 4
@@ -52,7 +52,7 @@ func (r *Repairer) Pass(ctx context.Context) (Summary, error) {
 	case <-ctx.Done():
 		return Summary{}, fmt.Errorf("wait for another pass: %w", ctx.Err())
 	}
-	ctx, cancel := context.WithTimeout(ctx, passBound)
+	ctx, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
 	began := time.Now()
 	summary, err := r.pass(ctx)

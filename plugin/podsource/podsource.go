@@ -42,8 +42,8 @@ const (
 	patience     = 2500 * time.Millisecond // with "no such pod", from the first time that it was heard
 	firstPause   = 50 * time.Millisecond   // between two rounds; doubled each time
 	longestPause = time.Second
-	agentBound   = time.Second // of one try, unless a third of the time that is left is less
-	apiBound     = 3 * time.Second
+	agentTimeout   = time.Second // of one try, unless a third of the time that is left is less
+	apiTimeout     = 3 * time.Second
 )
 
 // Sources are where the plugin asks.
@@ -136,14 +136,14 @@ func (s *search) run(ctx context.Context) (answer, string, error) {
 
 // round asks each source once, and returns the name of the one that has what is searched for; none is "".
 func (s *search) round(ctx context.Context) string {
-	s.agent = ask(ctx, s.askAgent, agentBound, s.agent)
+	s.agent = ask(ctx, s.askAgent, agentTimeout, s.agent)
 	if s.agent.found() {
 		return FromAgent
 	}
 	if time.Now().Before(s.apiAfter) {
 		return ""
 	}
-	s.api = ask(ctx, s.askAPI, apiBound, s.api)
+	s.api = ask(ctx, s.askAPI, apiTimeout, s.api)
 	if s.api.found() {
 		return FromAPI
 	}

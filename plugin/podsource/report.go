@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// reportBound is for a machine under load: connecting and writing to a socket take microseconds, or never end.
-const reportBound = 20 * time.Millisecond
+// reportTimeout is for a machine under load: connecting and writing to a socket take microseconds, or never end.
+const reportTimeout = 20 * time.Millisecond
 
 // An Outcome is how a CNI command ended.
 type Outcome struct {
@@ -49,7 +49,7 @@ func (s Sources) Report(o Outcome) {
 	if err != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), reportBound)
+	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, agentURL+"v1/outcomes", bytes.NewReader(body))
 	if err != nil {

@@ -26,7 +26,7 @@ const (
 	podsOnNode    = 250
 	podsInCluster = 10_000
 	quietTime     = 10 * time.Second
-	startBound    = time.Minute
+	startTimeout    = time.Minute
 )
 
 // daemon is what the installer's process takes on a full node of a large cluster.
@@ -86,7 +86,7 @@ func measureDaemon(ctx context.Context, t testing.TB) daemon {
 func awaitReady(ctx context.Context, t testing.TB, address string) {
 	t.Helper()
 	said := ""
-	for end := time.Now().Add(startBound); time.Now().Before(end) && ctx.Err() == nil; rest(ctx, 50*time.Millisecond) {
+	for end := time.Now().Add(startTimeout); time.Now().Before(end) && ctx.Err() == nil; rest(ctx, 50*time.Millisecond) {
 		resp, err := http.Get(address + "/readyz")
 		if err != nil {
 			said = err.Error()
