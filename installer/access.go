@@ -25,7 +25,7 @@ const (
 	// that still works.
 	tokenLife  = 48 * time.Hour
 	tokenTimeout = 5 * time.Second
-	tokenPause = time.Minute // after a request in vain
+	tokenPause = time.Minute // after a request that was refused
 )
 
 // access is how the plugin gets to the API server when the agent is away.

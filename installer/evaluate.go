@@ -56,7 +56,7 @@ func (i *installer) loaded(ctx context.Context, s state) state {
 		return s
 	}
 	if err != nil {
-		i.log.Debug("asked runtime in vain", zap.Error(err))
+		i.log.Debug("container runtime not reached", zap.Error(err))
 		return s
 	}
 	i.runtime = told

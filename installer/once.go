@@ -27,7 +27,7 @@ func (s *settings) single(ctx context.Context, log *zap.Logger) error {
 	defer cancel()
 	object, err := nodestatus.New(client, s.nodeName).Info(asking)
 	if err != nil {
-		log.Warn("asked for node in vain", zap.Error(err))
+		log.Warn("node object not read", zap.Error(err))
 		object = nil
 	}
 	i, err := s.installer(ctx, object, client, log)
@@ -52,7 +52,7 @@ func (s *settings) preview(ctx context.Context, out io.Writer, log *zap.Logger) 
 	if told, err := p.ask(ctx); err == nil {
 		p.runtime = told
 	} else {
-		log.Warn("asked runtime in vain", zap.Strings("paths", p.sockets), zap.Error(err))
+		log.Warn("container runtime not reached", zap.Strings("paths", p.sockets), zap.Error(err))
 	}
 	probed, err := s.probe(ctx)
 	if err != nil {

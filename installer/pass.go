@@ -86,7 +86,7 @@ func (i *installer) younger(ctx context.Context, marker node.Marker) bool {
 	defer cancel()
 	created, err := i.created(ctx)
 	if err != nil {
-		i.log.Warn("did not learn when this pod was created", zap.Error(err))
+		i.log.Warn("pod creation time not read", zap.Error(err))
 		return false
 	}
 	return marker.Before(created)
@@ -107,7 +107,7 @@ func (i *installer) superseded() bool {
 	}
 	older, err := i.member.Superseded()
 	if err != nil {
-		i.log.Warn("looked for other agents in vain", zap.Error(err))
+		i.log.Warn("other agents not listed", zap.Error(err))
 	}
 	i.newer.Store(older && err == nil)
 	return older && err == nil

@@ -77,7 +77,7 @@ func (i *installer) provide() {
 			return
 		}
 		if err := node.Provide(dir); err != nil {
-			i.log.Warn("did not make missing directory", zap.Error(err))
+			i.log.Warn("missing directory not made", zap.Error(err))
 		}
 	}
 }

@@ -68,7 +68,7 @@ func (d *daemon) lookAfterPods(ctx context.Context) {
 	for {
 		again, err := d.lookOnce(ctx)
 		if err != nil && ctx.Err() == nil {
-			d.log.Warn("looked after pods in vain", zap.Error(err))
+			d.log.Warn("pods not checked", zap.Error(err))
 		}
 		wait := d.repairEvery
 		if again {

@@ -36,7 +36,7 @@ func (d *daemon) become(ctx context.Context, now state) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if err := d.tell(ctx, now); err != nil {
-		d.log.Warn("told API server about node in vain", zap.Error(err))
+		d.log.Warn("node object not updated", zap.Error(err))
 		return
 	}
 	d.told = time.Now()

@@ -202,7 +202,7 @@ func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, erro
 	object, err := d.object.Info(asking)
 	cancel()
 	if err != nil {
-		log.Warn("asked for node in vain", zap.Error(err))
+		log.Warn("node object not read", zap.Error(err))
 		object = nil
 	}
 	if d.installer, err = s.installer(ctx, object, client, log); err != nil {
@@ -240,7 +240,7 @@ func (s *settings) installer(ctx context.Context, object *corev1.Node, client *r
 	if told, err := i.ask(ctx); err == nil {
 		i.runtime = told
 	} else {
-		log.Warn("asked runtime in vain", zap.Strings("paths", i.sockets), zap.Error(err))
+		log.Warn("container runtime not reached", zap.Strings("paths", i.sockets), zap.Error(err))
 	}
 	var err error
 	if i.access, err = s.access(client, filepath.Join(i.credentials.Dir, "token")); err != nil {

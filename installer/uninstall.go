@@ -167,7 +167,7 @@ func (s *settings) uninstaller(ctx context.Context, log *zap.Logger) (*installer
 	run := node.RunDir{Path: s.runDir}
 	there, err := run.Announced()
 	if err != nil {
-		log.Warn("read what the agent wrote down in vain", zap.Error(err))
+		log.Warn("installation record not read", zap.Error(err))
 	}
 	all := *s
 	if all.platformName == "auto" {
