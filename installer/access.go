@@ -63,7 +63,7 @@ func (s *settings) access(client *rest.RESTClient, onNode string) (access, error
 	a := access{server: cmp.Or(s.apiServer, s.inCluster)}
 	if a.server == "" {
 		return access{}, errors.New(
-			"--api-server: want the URL of the API server, since KUBERNETES_SERVICE_HOST and _PORT are not in the environment")
+			"--api-server: not set, and KUBERNETES_SERVICE_HOST and _PORT are not in the environment")
 	}
 	if path := s.tokenPath(); path != "" {
 		a.token = fromFile(path)

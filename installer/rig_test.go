@@ -28,7 +28,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
-const patience = 30 * time.Second
+const awaitTimeout = 30 * time.Second
 
 // programs builds the installer and the plugin once, side by side.
 var programs = sync.OnceValues(func() (string, error) {
@@ -192,7 +192,7 @@ func (d *daemon) stop() {
 		if err != nil {
 			d.t.Errorf("the daemon ended with %v", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(awaitTimeout):
 		d.t.Fatal("the daemon did not end")
 	}
 }
@@ -222,7 +222,7 @@ func (d *daemon) get(page string) (int, string) {
 // until waits for something to come true.
 func until(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !is(); <-time.After(20 * time.Millisecond) {
+	for end := time.Now().Add(awaitTimeout); !is(); <-time.After(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("waited in vain until %s", what)
 		}

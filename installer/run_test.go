@@ -163,7 +163,7 @@ func TestADirectoryThatIsMadeAnew(t *testing.T) {
 				if strings.Contains(d.log.String(), "set the chart's way") {
 					t.Errorf("a remedy that would not help:\n%s", d.log)
 				}
-			case <-time.After(patience):
+			case <-time.After(awaitTimeout):
 				t.Fatal("the daemon goes on")
 			}
 			if flag == "--bin-dir" {
@@ -194,7 +194,7 @@ func TestADirectoryThatIsMadeAnewInItsParent(t *testing.T) {
 					if err == nil {
 						t.Error("it ended without an error")
 					}
-				case <-time.After(patience):
+				case <-time.After(awaitTimeout):
 					t.Fatal("the daemon goes on")
 				}
 				return
@@ -333,7 +333,7 @@ func TestUninstallOfADirectoryThatWasDeleted(t *testing.T) {
 				if err == nil || !strings.Contains(d.log.String(), "deleted on the node after it was mounted") {
 					t.Errorf("it ended with %v\n%s", err, d.log)
 				}
-			case <-time.After(patience):
+			case <-time.After(awaitTimeout):
 				t.Fatal("it goes on")
 			}
 		})

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// patience is for a client that was stopped in the middle of its request. The plugin's are whole after 20 ms.
-	patience = 5 * time.Second
-	// linger is for who has found our socket by its path and is yet to be accepted: a listener that is closed resets them.
-	linger = 500 * time.Millisecond
-	// farewell is what questions have left when the agent ends: a live GET, and the answer.
-	farewell = time.Second
+	// readTimeout is for a client that was stopped in the middle of its request. The plugin's are whole after 20 ms.
+	readTimeout = 5 * time.Second
+	// acceptGrace is for who has found our socket by its path and is yet to be accepted: a listener that is closed resets them.
+	acceptGrace = 500 * time.Millisecond
+	// drainTimeout is what questions have left when the agent ends: a live GET, and the answer.
+	drainTimeout = time.Second
 	// maxHead has room for the longest names and a uid.
 	maxHead = 16 << 10
 )
@@ -77,10 +77,10 @@ func NewServer(known Known, events *Events, reg prometheus.Registerer, log *zap.
 func (s *Server) Serve(ctx context.Context, socket *Socket) error {
 	server := &http.Server{
 		Handler:           s.handler(),
-		ReadTimeout:       patience,
-		ReadHeaderTimeout: patience,
-		WriteTimeout:      patience,
-		IdleTimeout:       patience,
+		ReadTimeout:       readTimeout,
+		ReadHeaderTimeout: readTimeout,
+		WriteTimeout:      readTimeout,
+		IdleTimeout:       readTimeout,
 		MaxHeaderBytes:    maxHead,
 	}
 	server.ErrorLog, _ = zap.NewStdLogAt(s.log, zapcore.WarnLevel) // it knows that level
@@ -109,12 +109,12 @@ func (s *Server) Serve(ctx context.Context, socket *Socket) error {
 	return nil
 }
 
-// end waits until all are answered who are there, and no longer than farewell. Shutdown would not do: it drops a
+// end waits until all are answered who are there, and no longer than drainTimeout. Shutdown would not do: it drops a
 // request that it has not begun to read, and its plugin would take the agent for away.
 func end(server *http.Server, open *atomic.Int64) {
 	server.SetKeepAlivesEnabled(false)
-	for deadline := time.Now().Add(farewell); time.Now().Before(deadline); {
-		time.Sleep(linger)
+	for deadline := time.Now().Add(drainTimeout); time.Now().Before(deadline); {
+		time.Sleep(acceptGrace)
 		if open.Load() == 0 {
 			break
 		}

@@ -17,9 +17,9 @@ import (
 // ErrChanged says that a file is no longer as it was read: another writer was there. Read anew, and plan anew.
 var ErrChanged = errors.New("another writer was there meanwhile")
 
-// digest is how long a runtime is given to load the last change. It lists the directory and then opens a file: one that goes
+// reloadGrace is how long a runtime is given to load the last change. It lists the directory and then opens a file: one that goes
 // in between leaves it without a network until it looks again.
-const digest = 50 * time.Millisecond
+const reloadGrace = 50 * time.Millisecond
 
 // Carry carries out steps that were planned for the directory as it was read, in their order, and tells of each when it is
 // done. An error ends it; what is done until then stays, and is as good as a pass that was killed there.
@@ -46,7 +46,7 @@ func (c Conf) step(d chain.Dir, s chain.Step) error {
 		return replace(path, edited, func() error { return c.same(d, s) })
 	}
 	if s.Op == chain.Rename || s.Op == chain.Remove {
-		time.Sleep(digest)
+		time.Sleep(reloadGrace)
 	}
 	if s.Op != chain.RemoveDir { // of those only an empty one goes, whatever it was
 		if err := c.same(d, s); err != nil {

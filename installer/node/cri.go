@@ -12,8 +12,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// patience is how long the runtime may take. It is local, and answers at once or is in trouble.
-const patience = 5 * time.Second
+// criTimeout is how long the runtime may take. It is local, and answers at once or is in trouble.
+const criTimeout = 5 * time.Second
 
 // uidLabel is the kubelet's label on each sandbox: the uid of its pod.
 const uidLabel = "io.kubernetes.pod.uid"
@@ -23,7 +23,7 @@ const uidLabel = "io.kubernetes.pod.uid"
 //
 // containerd tells its directories and its chain. CRI-O, up to 1.34 at least, tells neither.
 func AskRuntime(ctx context.Context, socket, podUID string) (Runtime, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, criTimeout)
 	defer cancel()
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

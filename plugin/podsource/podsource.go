@@ -39,11 +39,11 @@ import (
 )
 
 const (
-	patience     = 2500 * time.Millisecond // with "no such pod", from the first time that it was heard
+	goneGrace    = 2500 * time.Millisecond // with "no such pod", from the first time that it was heard
 	firstPause   = 50 * time.Millisecond   // between two rounds; doubled each time
 	longestPause = time.Second
-	agentTimeout   = time.Second // of one try, unless a third of the time that is left is less
-	apiTimeout     = 3 * time.Second
+	agentTimeout = time.Second // of one try, unless a third of the time that is left is less
+	apiTimeout   = 3 * time.Second
 )
 
 // Sources are where the plugin asks.
@@ -174,7 +174,7 @@ func (s *search) settled(round time.Time) bool {
 		if s.gone.IsZero() {
 			s.gone = round
 		}
-		return round.Sub(s.gone) >= patience
+		return round.Sub(s.gone) >= goneGrace
 	case forbidden, rejected:
 		return true
 	case unauthorized, misconfigured:

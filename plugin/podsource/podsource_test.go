@@ -81,11 +81,11 @@ func TestPatience(t *testing.T) {
 			w.away(agentAddress)
 			_, took, err := w.find(t, web)
 			checkClass(t, err, Gone)
-			if took < patience || took > patience+longestPause {
-				t.Errorf("it took %v, want %v and at most %v more", took, patience, longestPause)
+			if took < goneGrace || took > goneGrace+longestPause {
+				t.Errorf("it took %v, want %v and at most %v more", took, goneGrace, longestPause)
 			}
 		},
-		"a deadline before patience ends is Gone too": func(t *testing.T, w *world) {
+		"a deadline before goneGrace ends is Gone too": func(t *testing.T, w *world) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			_, err := w.sources().Find(ctx, web)

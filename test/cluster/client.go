@@ -82,7 +82,7 @@ func Ready(pod *corev1.Pod) error {
 // AwaitRollout returns when a workload, such as daemonset/agent, runs as it is described.
 func (c *Cluster) AwaitRollout(t testing.TB, namespace, workload string) {
 	t.Helper()
-	if _, err := c.TryKubectl("", "--namespace="+namespace, "rollout", "status", workload, "--timeout="+patience.String()); err != nil {
+	if _, err := c.TryKubectl("", "--namespace="+namespace, "rollout", "status", workload, "--timeout="+awaitTimeout.String()); err != nil {
 		c.report(t)
 		t.Fatal(err)
 	}

@@ -37,8 +37,8 @@ type Cluster struct {
 	reported  bool
 }
 
-// patience is how long anything may take.
-const patience = 2 * time.Minute
+// awaitTimeout is how long anything may take.
+const awaitTimeout = 2 * time.Minute
 
 // Start starts a cluster and returns when its nodes are ready.
 func Start(t testing.TB, o Options) *Cluster {
@@ -109,7 +109,7 @@ func (c *Cluster) end(t testing.TB) {
 func (c *Cluster) Await(t testing.TB, what string, probe func(context.Context) error) {
 	t.Helper()
 	start := time.Now()
-	ctx, cancel := context.WithDeadline(t.Context(), start.Add(patience))
+	ctx, cancel := context.WithDeadline(t.Context(), start.Add(awaitTimeout))
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

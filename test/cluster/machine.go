@@ -117,7 +117,7 @@ func (m *machine) run(stdin io.Reader, name string, args ...string) (string, err
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr
 	err := m.start(cmd)
 	if err == nil {
-		late := time.AfterFunc(2*patience, func() { _ = cmd.Process.Kill() }) // it may have ended
+		late := time.AfterFunc(2*awaitTimeout, func() { _ = cmd.Process.Kill() }) // it may have ended
 		err = cmd.Wait()
 		late.Stop()
 	}

@@ -21,7 +21,7 @@ const (
 	appPort      = 8080
 	outboundPort = 15001
 	inboundPort  = 15006
-	patience     = 5 * time.Second
+	timeout      = 5 * time.Second
 )
 
 // hop is somebody whom a call came through, told by itself. The answer to a call is all of them, the farthest first.
@@ -99,7 +99,7 @@ func relay(c *net.TCPConn, from *net.TCPAddr) ([]hop, error) {
 	if err != nil {
 		return nil, err
 	}
-	onward, err := (&net.Dialer{LocalAddr: localAddr(from), Timeout: patience}).Dial("tcp4", wanted.String())
+	onward, err := (&net.Dialer{LocalAddr: localAddr(from), Timeout: timeout}).Dial("tcp4", wanted.String())
 	if err != nil {
 		return nil, err
 	}
@@ -138,12 +138,12 @@ func originalDestination(c *net.TCPConn) (netip.AddrPort, error) {
 }
 
 func call(to string) error {
-	c, err := net.DialTimeout("tcp4", to, patience)
+	c, err := net.DialTimeout("tcp4", to, timeout)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.Close() }()
-	_ = c.SetDeadline(time.Now().Add(patience)) // the decoder reports what comes of it
+	_ = c.SetDeadline(time.Now().Add(timeout)) // the decoder reports what comes of it
 	var hops []hop
 	if err := json.NewDecoder(c).Decode(&hops); err != nil {
 		return fmt.Errorf("call %s: %w", to, err)

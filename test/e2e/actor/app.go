@@ -16,7 +16,7 @@ import (
 
 const (
 	appPort  = 8080
-	patience = 5 * time.Second
+	timeout = 5 * time.Second
 )
 
 // Answer is what an app says: its pod, who called it and at which address. What it was sent comes behind it.
@@ -123,12 +123,12 @@ func call(lines *json.Encoder, args []string) error {
 }
 
 func callOnce(network, address string, sent []byte) (Call, error) {
-	conn, err := net.DialTimeout(network, address, patience)
+	conn, err := net.DialTimeout(network, address, timeout)
 	if err != nil {
 		return Call{}, err
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(2 * patience)) // reading reports what comes of it
+	_ = conn.SetDeadline(time.Now().Add(2 * timeout)) // reading reports what comes of it
 	made := Call{Me: conn.LocalAddr().String()}
 	if stream, ok := conn.(*net.TCPConn); ok {
 		back, err := exchange(stream, sent, &made.Answer)

@@ -64,7 +64,7 @@ func serveProxy(lines *json.Encoder) error {
 		return err
 	}
 	go func() {
-		server := &http.Server{ReadHeaderTimeout: patience} // what it serves is "404" but for one page
+		server := &http.Server{ReadHeaderTimeout: timeout} // what it serves is "404" but for one page
 		mux := http.NewServeMux()
 		mux.HandleFunc("/healthz/ready", func(http.ResponseWriter, *http.Request) {})
 		server.Handler = mux
@@ -106,7 +106,7 @@ func (p *proxy) relayOutbound(c *net.TCPConn) error {
 		return err
 	}
 	p.saw(outboundPort, c.RemoteAddr(), wanted.String())
-	return relay(c, &net.Dialer{Timeout: patience}, wanted)
+	return relay(c, &net.Dialer{Timeout: timeout}, wanted)
 }
 
 // relayInbound calls the app from the address that says: this comes from the proxy. Under TPROXY it is the client's.
@@ -115,7 +115,7 @@ func (p *proxy) relayInbound(c *net.TCPConn) error {
 		wanted := netip.MustParseAddrPort(c.LocalAddr().String())
 		p.saw(inboundPort, c.RemoteAddr(), wanted.String())
 		client := c.RemoteAddr().(*net.TCPAddr)
-		return relay(c, &net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: client.IP}, Control: inDisguise}, wanted)
+		return relay(c, &net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{IP: client.IP}, Control: inDisguise}, wanted)
 	}
 	wanted, err := originalDestination(c)
 	if err != nil {
@@ -126,7 +126,7 @@ func (p *proxy) relayInbound(c *net.TCPConn) error {
 	if wanted.Addr().Is6() {
 		from.IP = net.ParseIP("::6")
 	}
-	return relay(c, &net.Dialer{Timeout: patience, LocalAddr: from}, wanted)
+	return relay(c, &net.Dialer{Timeout: timeout, LocalAddr: from}, wanted)
 }
 
 func (p *proxy) saw(port uint16, caller net.Addr, wanted string) {
@@ -240,12 +240,12 @@ func originalDestination(c *net.TCPConn) (wanted netip.AddrPort, err error) {
 
 // put asks a server of names, and says from where.
 func put(server string, question []byte) (answer []byte, me string, err error) {
-	conn, err := net.DialTimeout("udp", server, patience)
+	conn, err := net.DialTimeout("udp", server, timeout)
 	if err != nil {
 		return nil, "", err
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience)) // reading reports what comes of it
+	_ = conn.SetDeadline(time.Now().Add(timeout)) // reading reports what comes of it
 	if _, err := conn.Write(question); err != nil {
 		return nil, "", err
 	}

@@ -72,7 +72,7 @@ func validateFamily(from, to string) error {
 		}()
 	}
 	target := net.JoinHostPort(to, fmt.Sprint(validationPort))
-	dialer := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	dialer := net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	c, err := dialer.Dial("tcp", target)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func validateFamily(from, to string) error {
 			return fmt.Errorf("called %s, and whoever answered was meant to be %s", target, meant)
 		}
 		return nil
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		return fmt.Errorf("called %s, and somebody else answered", target)
 	}
 }
