@@ -23,9 +23,9 @@ const (
 	serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 	// tokenLife is asked for; the API server may give less. An agent that is away, or cut off, for a day has left a token
 	// that still works.
-	tokenLife  = 48 * time.Hour
+	tokenLife    = 48 * time.Hour
 	tokenTimeout = 5 * time.Second
-	tokenPause = time.Minute // after a request that was refused
+	tokenPause   = time.Minute // after a request that was refused
 )
 
 // access is how the plugin gets to the API server when the agent is away.

@@ -12,38 +12,38 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/nodestatus"
 )
 
-// become tells everybody what the state is now.
-func (d *daemon) become(ctx context.Context, now state) {
+// publish reports the state: in the log, on the pages, and in the Node object.
+func (d *daemon) publish(ctx context.Context, now state) {
 	changed := now != d.last
 	if changed {
-		tell := d.log.Warn
+		log := d.log.Warn
 		if now.ready() {
-			tell = d.log.Info
+			log = d.log.Info
 		}
-		tell("evaluated node", zap.String("outcome", string(now.reason)), zap.String("way", string(now.way)), zap.String("reason", now.text))
-		d.told = time.Time{}
+		log("evaluated node", zap.String("outcome", string(now.reason)), zap.String("way", string(now.way)), zap.String("reason", now.text))
+		d.lastReported = time.Time{}
 		if now.ready() {
 			d.lookSoon() // what started meanwhile may be open
 		}
 	}
 	d.last = now
-	d.status.become(now)
+	d.status.set(now)
 	// A Node object may be made anew under a running agent, with the taint.
-	again := d.untaint && now.ready() && time.Since(d.told) > tellEvery
-	if now.reason == superseded || !d.told.IsZero() && !again || now.reason == effective && !d.stands(now) {
+	again := d.untaint && now.ready() && time.Since(d.lastReported) > reportEvery
+	if now.reason == superseded || !d.lastReported.IsZero() && !again || now.reason == effective && !d.stands(now) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	if err := d.tell(ctx, now); err != nil {
+	if err := d.updateNode(ctx, now); err != nil {
 		d.log.Warn("node object not updated", zap.Error(err))
 		return
 	}
-	d.told = time.Now()
+	d.lastReported = time.Now()
 }
 
-// tell writes what is wished into the Node object.
-func (d *daemon) tell(ctx context.Context, now state) error {
+// updateNode writes the state into the Node object, as far as the settings ask for it.
+func (d *daemon) updateNode(ctx context.Context, now state) error {
 	var errs []error
 	if d.untaint && now.ready() {
 		removed, err := d.object.RemoveTaint(ctx)

@@ -34,8 +34,8 @@ const (
 	// event may have been lost.
 	passEvery = 30 * time.Second
 	// The runtime loads a changed file within milliseconds; it is asked again when it may have.
-	loadPause = time.Second
-	tellEvery = 5 * time.Minute
+	loadPause   = time.Second
+	reportEvery = 5 * time.Minute
 )
 
 // daemon is what runs on a node all the time.
@@ -55,20 +55,20 @@ type daemon struct {
 	inUse        atomic.Value // string: what programs the node's rules, "" as long as nothing can
 	networkFirst atomic.Bool  // whether the runtime sets up a sandbox's network before it starts anything in it
 
-	quarrel   quarrel
-	placed    state              // what the last pass came to, or what another writer has made of it since
-	since     time.Time          // when our work was put where it stands
-	contested bool               // it was undone again, and has not stood for a while since
-	last      state              // what everybody is told
-	passed    time.Time          // when the last pass ended
-	told      time.Time          // when the Node object was told the state; zero if it is still to be
-	look      chan struct{}      // asks for a look at the pods
-	asked     chan chan struct{} // asks for a pass, and is told
+	conflict     writerConflict
+	placed       state              // what the last pass came to, or what another writer has made of it since
+	since        time.Time          // when our work was put where it stands
+	contested    bool               // it was undone again, and has not stood for a while since
+	last         state              // what everybody is told
+	passed       time.Time          // when the last pass ended
+	lastReported time.Time          // when the state was written to the Node object; zero if it is still to be
+	look         chan struct{}      // asks for a look at the pods
+	asked        chan chan struct{} // asks for a pass, and is told
 }
 
 // daemon does it all until ctx ends, and leaves the node as it is.
 func (s *settings) daemon(ctx context.Context, log *zap.Logger, level zap.AtomicLevel) error {
-	klog.SetLogger(logr.Discard()) // what client-go would say is told by errors
+	klog.SetLogger(logr.Discard()) // what client-go would log is in errors
 	d, err := s.assemble(ctx, log)
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func (s *settings) daemon(ctx context.Context, log *zap.Logger, level zap.Atomic
 	all.Go(func() error { d.events.Run(ctx); return nil })
 	all.Go(func() error { return d.answer(ctx) })
 	all.Go(func() error { return serve(ctx, listener, d.status.pages(d.registry, level)) })
-	all.Go(func() error { return d.keep(ctx) })
+	all.Go(func() error { return d.reconcileLoop(ctx) })
 	all.Go(func() error { d.lookAfterPods(ctx); return nil })
 	err = all.Wait()
 	log.Info("stopped agent", zap.Error(err))
@@ -220,7 +220,7 @@ func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, erro
 	d.repairer = d.newRepairer()
 	d.last = state{reason: starting, text: "no pass has ended yet"}
 	d.status = &status{synced: d.pods.Synced}
-	d.status.become(d.last)
+	d.status.set(d.last)
 	d.status.beat.Store(time.Now().Unix())
 	return d, nil
 }
@@ -256,9 +256,9 @@ func (s *settings) installer(ctx context.Context, object *corev1.Node, client *r
 	return i, err
 }
 
-// keep makes a pass whenever something has changed that matters, until ctx ends. A directory that was deleted on the node and
+// reconcileLoop makes a pass whenever something has changed that matters, until ctx ends. A directory that was deleted on the node and
 // made again is seen by a new mount only: the kubelet gives the container one when it starts it anew.
-func (d *daemon) keep(ctx context.Context) error {
+func (d *daemon) reconcileLoop(ctx context.Context) error {
 	changes, err := node.Watch(ctx, d.watched(), d.log)
 	if err != nil {
 		return err
@@ -286,7 +286,7 @@ func (d *daemon) keep(ctx context.Context) error {
 		}
 		d.status.beat.Store(time.Now().Unix())
 		if forced || d.concerned() {
-			due.Reset(d.turn(ctx))
+			due.Reset(d.reconcile(ctx))
 		}
 		made()
 		if d.last.reason == badMount {
@@ -306,7 +306,7 @@ func (d *daemon) watched() []string {
 
 // concerned reports whether there is anything new since the last pass, our own changes aside.
 func (d *daemon) concerned() bool {
-	if time.Now().Before(d.quarrel.until) {
+	if time.Now().Before(d.conflict.until) {
 		return false
 	}
 	now, err := d.fingerprint()
@@ -320,9 +320,9 @@ func (d *daemon) shareFindings() {
 	d.networkFirst.Store(d.runtime.Name == "containerd" || d.runtime.Name == "cri-o")
 }
 
-// turn makes a pass, unless another writer has just undone the last one again, and says when the next is due.
-func (d *daemon) turn(ctx context.Context) time.Duration {
-	if pause := d.dispute(ctx); pause > 0 {
+// reconcile makes a pass, unless another writer has just undone the last one again, and says when the next is due.
+func (d *daemon) reconcile(ctx context.Context) time.Duration {
+	if pause := d.checkConflict(ctx); pause > 0 {
 		return pause
 	}
 	now, changes := d.pass(ctx)
@@ -332,14 +332,14 @@ func (d *daemon) turn(ctx context.Context) time.Duration {
 	d.placed = now
 	d.shareFindings()
 	d.passed = time.Now()
-	now = d.calmed(now)
+	now = d.steady(now)
 	d.metrics.passed(now, len(changes) > 0)
 	d.metrics.expires(d.credentials)
-	d.become(ctx, now)
+	d.publish(ctx, now)
 	switch {
 	case now.reason == notLoaded:
 		return loadPause
-	case !now.ready() || d.told.IsZero():
+	case !now.ready() || d.lastReported.IsZero():
 		return passEvery / 3
 	}
 	return passEvery

@@ -42,8 +42,8 @@ const lost = 5 * time.Minute
 
 func (s *status) alive() bool { return time.Since(time.Unix(s.beat.Load(), 0)) < lost }
 
-// become notes the state.
-func (s *status) become(now state) { s.now.Store(&now) }
+// set notes the state.
+func (s *status) set(now state) { s.now.Store(&now) }
 
 func (s *status) pages(reg prometheus.Gatherer, level http.Handler) http.Handler {
 	mux := http.NewServeMux()

@@ -141,7 +141,7 @@ func TestEntry(t *testing.T) {
 
 func TestQuarrel(t *testing.T) {
 	t.Parallel()
-	var q quarrel
+	var q writerConflict
 	now := time.Unix(1e9, 0)
 	for i, want := range []int{0, 1, 2, 4, 8, 16, 30, 30} {
 		pause := time.Duration(want) * time.Second
@@ -163,7 +163,7 @@ func TestQuarrel(t *testing.T) {
 		t.Errorf("that again: pause %v", got)
 	}
 	if got := q.undone("b", now.Add(6*time.Minute)); got != 0 || q.lasting() {
-		t.Errorf("after a time of peace: pause %v, lasting %t", got, q.lasting())
+		t.Errorf("after a quiet time: pause %v, lasting %t", got, q.lasting())
 	}
 }
 
@@ -208,7 +208,7 @@ func TestADaemonWhoseLoopIsSilentIsStartedAnew(t *testing.T) {
 	} {
 		s := &status{}
 		s.beat.Store(row.beat)
-		s.become(state{reason: row.reason})
+		s.set(state{reason: row.reason})
 		if s.alive() != row.alive {
 			t.Errorf("%s: alive is %t", name, !row.alive)
 		}

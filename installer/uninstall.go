@@ -46,13 +46,13 @@ func (c *command) uninstall(ctx context.Context, e env) error {
 	}
 	st, registry := &status{synced: func() bool { return true }}, prometheus.NewRegistry()
 	shown := newMetrics(registry)
-	st.become(state{reason: starting, text: "the node is being taken out"})
+	st.set(state{reason: starting, text: "the node is being taken out"})
 	all, ctx := errgroup.WithContext(ctx)
 	all.Go(func() error { return serve(ctx, listener, st.pages(registry, level)) })
 	all.Go(func() error {
 		return u.again(ctx, func(now state) {
 			st.beat.Store(time.Now().Unix())
-			st.become(now)
+			st.set(now)
 			shown.show(now)
 		})
 	})
@@ -221,7 +221,7 @@ func (i *installer) takeOut(ctx context.Context, note func(string)) (left []stri
 	if err := i.leave(i.multus, gone, note); err != nil {
 		return nil, err
 	}
-	if err := i.tell(ctx); err != nil {
+	if err := i.notifyRuntime(ctx); err != nil {
 		return nil, err
 	}
 	silent, err := i.awaitReload(ctx)
@@ -242,8 +242,8 @@ func (i *installer) takeOut(ctx context.Context, note func(string)) (left []stri
 	return i.dropBinary(note)
 }
 
-// tell has the runtime look, unless it says that it has: an earlier try may have been ended before that.
-func (i *installer) tell(ctx context.Context) error {
+// notifyRuntime has the runtime look, unless it says that it has: an earlier try may have been ended before that.
+func (i *installer) notifyRuntime(ctx context.Context) error {
 	if _, err := os.Stat(i.conf.Path); errors.Is(err, fs.ErrNotExist) {
 		return nil // where it is out of reach, leave has said so
 	}

@@ -26,9 +26,9 @@ const (
 	// queued is how many wait while the API server is slow; a node has 110 pods, or 250.
 	queued = 256
 	// remembered is how many Events can be added to, and how many objects' budgets are known.
-	remembered = 512
+	remembered   = 512
 	writeTimeout = 5 * time.Second
-	maxMessage = 1024
+	maxMessage   = 1024
 )
 
 // The budgets. The kubelet tries every 5 to 15 s to start a pod that was refused: of that, an Event a minute is enough.

@@ -15,8 +15,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 )
 
-// quarrel is what goes on with another writer of a file.
-type quarrel struct {
+// writerConflict is what goes on with another writer of a file.
+type writerConflict struct {
 	file  string
 	times int
 	last  time.Time
@@ -27,33 +27,33 @@ type quarrel struct {
 const (
 	shortPause = time.Second
 	longPause  = 30 * time.Second
-	// calm is how long our work must have stood for the next time to be mended at once.
-	calm = 10 * time.Second
-	// peace is how long nothing must have been undone for the next time to be the first.
-	peace = 5 * time.Minute
-	// From this time on in a row it is told to people.
-	tooOften = 3
+	// retryNowAfter is how long our work must have stood for the next time to be mended at once.
+	retryNowAfter = 10 * time.Second
+	// forgetAfter is how long nothing must have been undone for the next time to be the first.
+	forgetAfter = 5 * time.Minute
+	// From this time on in a row it is reported.
+	reportAfter = 3
 )
 
 // undone notes that our work on a file is gone, and returns how long to wait before it is done again: nothing the first time.
-func (q *quarrel) undone(file string, now time.Time) time.Duration {
-	if file != q.file || now.Sub(q.last) > peace {
-		*q = quarrel{file: file}
+func (c *writerConflict) undone(file string, now time.Time) time.Duration {
+	if file != c.file || now.Sub(c.last) > forgetAfter {
+		*c = writerConflict{file: file}
 	}
-	if now.Sub(q.last) > calm {
-		q.pause = 0
+	if now.Sub(c.last) > retryNowAfter {
+		c.pause = 0
 	}
-	pause := q.pause
-	q.times++
-	q.last, q.until = now.Add(pause), now.Add(pause)
-	q.pause = min(max(2*pause, shortPause), longPause)
+	pause := c.pause
+	c.times++
+	c.last, c.until = now.Add(pause), now.Add(pause)
+	c.pause = min(max(2*pause, shortPause), longPause)
 	return pause
 }
 
-func (q *quarrel) lasting() bool { return q.times >= tooOften }
+func (c *writerConflict) lasting() bool { return c.times >= reportAfter }
 
-// calmed is what a node is shown to be in while another writer goes on: not ready, until our work has stood for a while.
-func (d *daemon) calmed(now state) state {
+// steady is what a node is shown to be in while another writer goes on: not ready, until our work has stood for a while.
+func (d *daemon) steady(now state) state {
 	if d.contested && now.reason == effective && !d.stands(now) {
 		return d.last
 	}
@@ -64,12 +64,12 @@ func (d *daemon) calmed(now state) state {
 // stands reports whether our work has outlived the time in which a network that starts, or another agent, writes its file
 // again. A file of our own beside the network's is in nobody's way.
 func (d *daemon) stands(now state) bool {
-	return now.way != chain.Inline && now.way != chain.Owned || time.Since(d.since) >= calm
+	return now.way != chain.Inline && now.way != chain.Owned || time.Since(d.since) >= retryNowAfter
 }
 
-// dispute looks whether somebody has taken out what the last pass put in. The first time it is mended at once: it may be a
+// checkConflict looks whether somebody has taken out what the last pass put in. The first time it is mended at once: it may be a
 // network plugin that was updated. One that goes on is left alone for longer and longer.
-func (d *daemon) dispute(ctx context.Context) time.Duration {
+func (d *daemon) checkConflict(ctx context.Context) time.Duration {
 	if d.placed.reason != effective || d.superseded() {
 		return 0
 	}
@@ -79,10 +79,10 @@ func (d *daemon) dispute(ctx context.Context) time.Duration {
 	}
 	d.placed = found
 	d.metrics.conflicts.WithLabelValues(found.file).Inc()
-	pause := d.quarrel.undone(found.file, time.Now())
+	pause := d.conflict.undone(found.file, time.Now())
 	d.log.Warn("lost place in chain", zap.String("path", filepath.Join(d.conf.Path, found.file)), zap.String("reason", string(found.reason)),
 		zap.Duration("pause", pause))
-	if d.quarrel.lasting() {
+	if d.conflict.lasting() {
 		d.events.Warn(d.reference(), "SidecarChainConflict", fmt.Sprintf("%s: %s; another writer does this again and again; %s",
 			filepath.Join(d.conf.Path, found.file), found.text, remedy(d.conf, found.file)))
 	}
@@ -91,7 +91,7 @@ func (d *daemon) dispute(ctx context.Context) time.Duration {
 	}
 	d.contested = true
 	d.metrics.show(found)
-	d.become(ctx, found)
+	d.publish(ctx, found)
 	return pause
 }
 
