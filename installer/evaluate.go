@@ -29,7 +29,7 @@ func (i *installer) evaluate(ctx context.Context, err error) state {
 
 // onDisk is what the files come to.
 func (i *installer) onDisk() state {
-	wish, err := i.wish()
+	spec, err := i.spec()
 	if err != nil {
 		return state{reason: badSettings, text: err.Error()}
 	}
@@ -37,12 +37,12 @@ func (i *installer) onDisk() state {
 	if err != nil {
 		return state{reason: disk(err).reason, text: err.Error()}
 	}
-	found := chain.Evaluate(dir, wish)
+	found := chain.Evaluate(dir, spec)
 	if found.Effective && found.Way == chain.Standalone {
 		if dir, err = i.readMultus(); err != nil {
 			return state{reason: disk(err).reason, text: err.Error()}
 		}
-		found = chain.EvaluateStandalone(dir, wish)
+		found = chain.EvaluateStandalone(dir, spec)
 	}
 	return state{reason: reason(found.Reason), text: found.Text, way: found.Way, file: found.Primary}
 }

@@ -67,7 +67,7 @@ func (s *settings) preview(ctx context.Context, out io.Writer, log *zap.Logger) 
 		fmt.Fprintf(out, "no change: %s\n", i.outState().text)
 		return nil
 	}
-	wish, err := i.wish()
+	spec, err := i.spec()
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (s *settings) preview(ctx context.Context, out io.Writer, log *zap.Logger) 
 	if err != nil {
 		return err
 	}
-	plan, err := chain.Install(dir, wish)
+	plan, err := chain.Install(dir, spec)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (s *settings) preview(ctx context.Context, out io.Writer, log *zap.Logger) 
 	if dir, err = p.readMultus(); err != nil {
 		return err
 	}
-	if plan, err = chain.InstallStandalone(dir, wish); err != nil {
+	if plan, err = chain.InstallStandalone(dir, spec); err != nil {
 		return err
 	}
 	show(out, p.multus, plan, dir)

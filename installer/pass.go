@@ -200,7 +200,7 @@ func (i *installer) findOut(ctx context.Context) error {
 
 // rival is another mesh's plugin in the chain. Beside it nothing is written, not even what would do no harm.
 func (i *installer) rival() error {
-	wish, err := i.wish()
+	spec, err := i.spec()
 	if err != nil {
 		return &trouble{badSettings, err}
 	}
@@ -208,7 +208,7 @@ func (i *installer) rival() error {
 	if err != nil {
 		return disk(err)
 	}
-	_, err = chain.Install(dir, wish)
+	_, err = chain.Install(dir, spec)
 	if r, ok := errors.AsType[*chain.Refusal](err); ok && r.Reason == chain.OtherMesh {
 		return err
 	}
@@ -236,7 +236,7 @@ func (i *installer) writeCredentials(ctx context.Context, note func(string)) err
 
 // enter brings the entry into the chain. The new way is in before the old one is out.
 func (i *installer) enter(note func(string)) error {
-	wish, err := i.wish()
+	spec, err := i.spec()
 	if err != nil {
 		return &trouble{badSettings, err}
 	}
@@ -244,7 +244,7 @@ func (i *installer) enter(note func(string)) error {
 	if err != nil {
 		return disk(err)
 	}
-	plan, err := chain.Install(dir, wish)
+	plan, err := chain.Install(dir, spec)
 	if err != nil {
 		return err
 	}
@@ -252,11 +252,11 @@ func (i *installer) enter(note func(string)) error {
 		if _, err := i.readMultus(); err != nil {
 			return disk(err)
 		}
-		if err := i.carry(i.multus, func(d chain.Dir) (chain.Plan, error) { return chain.InstallStandalone(d, wish) }, note); err != nil {
+		if err := i.carry(i.multus, func(d chain.Dir) (chain.Plan, error) { return chain.InstallStandalone(d, spec) }, note); err != nil {
 			return err
 		}
 	}
-	err = i.carry(i.conf, func(d chain.Dir) (chain.Plan, error) { return chain.Install(d, wish) }, note)
+	err = i.carry(i.conf, func(d chain.Dir) (chain.Plan, error) { return chain.Install(d, spec) }, note)
 	if err == nil && plan.Way != chain.Standalone {
 		err = i.leaveMultus(note)
 	}
@@ -290,9 +290,9 @@ func (i *installer) leaveMultus(note func(string)) error {
 	return i.carry(i.multus, func(d chain.Dir) (chain.Plan, error) { return chain.UninstallStandalone(d), nil }, note)
 }
 
-func (i *installer) wish() (chain.Wish, error) {
+func (i *installer) spec() (chain.Spec, error) {
 	entry, err := i.entry(i.place, i.probed.backend)
-	return chain.Wish{
+	return chain.Spec{
 		Way: chain.Way(i.way), LoadsDropIns: i.loadsDropIns(), ManyNetworks: i.runtime.ManyNetworks, SkipsBroken: i.runtime.SkipsBroken(),
 		Entry: entry, Standalone: i.attachment,
 	}, err

@@ -15,7 +15,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/plugin/record"
 )
 
-// hostProc shows the host's processes: the pod of the installer shares their namespace, if repair is wished.
+// hostProc shows the host's processes: the pod of the installer shares their namespace, if repair is on.
 const hostProc = "/proc"
 
 func (d *daemon) newRepairer() *repair.Repairer {

@@ -212,7 +212,7 @@ func (i *installer) takeOut(ctx context.Context, note func(string)) (left []stri
 		i.runtime = told
 	}
 	out := func(d chain.Dir) (chain.Plan, error) {
-		return chain.Uninstall(d, chain.Wish{SkipsBroken: i.runtime.SkipsBroken()})
+		return chain.Uninstall(d, chain.Spec{SkipsBroken: i.runtime.SkipsBroken()})
 	}
 	if err := i.leave(i.conf, out, note); err != nil {
 		return nil, err

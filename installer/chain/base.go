@@ -58,7 +58,7 @@ func (t tree) without() tree {
 			delete(base, name)
 			networks[path.Dir(name)] = true
 		case base.has(name) && isList(name) && isConf(name) && f.carriesUs():
-			if data, err := part(f); err == nil {
+			if data, err := removeOurs(f); err == nil {
 				f.Data = data
 				base[name] = f
 			}

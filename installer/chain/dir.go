@@ -34,7 +34,7 @@ const (
 )
 
 // Primary returns the file that containerd loads: the first by name. One that does not parse is not passed over, since
-// containerd stops at it; see Wish.SkipsBroken.
+// containerd stops at it; see Spec.SkipsBroken.
 func (d Dir) Primary() (File, error) {
 	return d.tree().primary()
 }

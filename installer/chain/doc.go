@@ -2,12 +2,12 @@
 // conf directory as it was read and gives back steps; it touches no file. Whoever carries the steps out writes each file
 // as a whole, under an ignored name that is then renamed.
 //
-//	wish := chain.Wish{Way: chain.Auto, LoadsDropIns: true, Entry: entry}
-//	plan, err := chain.Install(dir, wish)
+//	spec := chain.Spec{Way: chain.Auto, LoadsDropIns: true, Entry: entry}
+//	plan, err := chain.Install(dir, spec)
 //	for _, step := range plan.Steps {
 //		fmt.Fprintln(log, step) // write 10-calico.conflist: our entry, the last of the chain
 //	}
-//	state := chain.Evaluate(dir, wish)
+//	state := chain.Evaluate(dir, spec)
 //
 // The directory without us is computed first, whatever way we once got in and wherever a pass was interrupted; then what it
 // shall be; the steps are the difference, the new way in before the old way out. So after every single step the runtime

@@ -114,7 +114,7 @@ func wantWithAndWithout(t *testing.T, primary File) bool {
 	t.Helper()
 	before, open := Dir{primary}, true
 	for _, way := range []Way{Inline, DropIn, Owned} {
-		plan, err := Install(before, wish(way))
+		plan, err := Install(before, spec(way))
 		if err != nil {
 			if len(plan.Steps) != 0 {
 				t.Errorf("%v, and %s", err, told(plan, nil))
@@ -129,7 +129,7 @@ func wantWithAndWithout(t *testing.T, primary File) bool {
 				wantAppended(t, primary.Data, s.Data)
 			}
 		}
-		out, err := Uninstall(after, Wish{})
+		out, err := Uninstall(after, Spec{})
 		if err != nil {
 			t.Errorf("%s: uninstall: %v", way, err)
 		}

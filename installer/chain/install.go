@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Install plans what makes a wish come true. Without steps it has, or the error, a *Refusal, says why it cannot; then
-// nothing is changed, and what there is of ours stays.
-func Install(d Dir, w Wish) (Plan, error) {
+// Install returns the steps that put the entry into the chain; none if it is there already. An error, a *Refusal, says why that
+// cannot be; then nothing is changed, and what there is of ours stays.
+func Install(d Dir, w Spec) (Plan, error) {
 	w, err := w.normal()
 	if err != nil {
 		return Plan{}, err
@@ -17,7 +17,7 @@ func Install(d Dir, w Wish) (Plan, error) {
 	return install(d.tree(), w)
 }
 
-func install(t tree, w Wish) (Plan, error) {
+func install(t tree, w Spec) (Plan, error) {
 	if _, err := t.joined(w); reason(err) == OtherMesh {
 		return Plan{}, err
 	}
@@ -51,7 +51,7 @@ func install(t tree, w Wish) (Plan, error) {
 }
 
 // joined is the network that the runtime loads, if there is no other mesh in it.
-func (t tree) joined(w Wish) (*network, error) {
+func (t tree) joined(w Spec) (*network, error) {
 	n, err := t.loaded(w)
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (t tree) joined(w Wish) (*network, error) {
 	return n, n.mesh()
 }
 
-func (t tree) loaded(w Wish) (*network, error) {
+func (t tree) loaded(w Spec) (*network, error) {
 	f, err := t.first(w)
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (t tree) loaded(w Wish) (*network, error) {
 }
 
 // first is the file that the runtime loads. Where none can be loaded, what is wrong is told of the first.
-func (t tree) first(w Wish) (File, error) {
+func (t tree) first(w Spec) (File, error) {
 	f, err := t.primary()
 	if err != nil || !w.SkipsBroken {
 		return f, err
@@ -105,7 +105,7 @@ func (t tree) with(now tree, n *network, c claim) (tree, error) {
 			break
 		}
 		f := n.file
-		f.Data, err = join(f.Data, c.entry)
+		f.Data, err = appendOurs(f.Data, c.entry)
 		goal[f.Name] = f
 	case c.way == Inline:
 		err = goal.wrap(now, n, c)
@@ -166,8 +166,8 @@ func (t tree) wrap(now tree, n *network, c claim) error {
 	if f := now[name]; current(f, n.file) {
 		list.Data = f.Data
 		if !settled(f, c.entry) {
-			if list.Data, err = part(f); err == nil {
-				list.Data, err = join(list.Data, c.entry)
+			if list.Data, err = removeOurs(f); err == nil {
+				list.Data, err = appendOurs(list.Data, c.entry)
 			}
 		}
 	}
@@ -192,15 +192,15 @@ func (n *network) copied(c claim) (File, error) {
 		f.Data = n.asList()
 	}
 	var err error
-	f.Data, err = join(f.Data, c.entry)
+	f.Data, err = appendOurs(f.Data, c.entry)
 	return f, err
 }
 
-// Uninstall plans what takes us out, whatever way we got in, and brings back what was wrapped. An error without steps is
+// Uninstall returns the steps that take us out, whatever way we got in, and brings back what was wrapped. An error without steps is
 // about a file that may have our entry and cannot be edited, or about what would leave the runtime without its network. Of the
-// wish only SkipsBroken counts.
-func Uninstall(d Dir, w Wish) (Plan, error) {
-	w = Wish{SkipsBroken: w.SkipsBroken}
+// spec only SkipsBroken counts.
+func Uninstall(d Dir, w Spec) (Plan, error) {
+	w = Spec{SkipsBroken: w.SkipsBroken}
 	t := d.tree()
 	base := t.without()
 	p := Plan{Steps: difference(t, base)}
@@ -223,7 +223,7 @@ func Uninstall(d Dir, w Wish) (Plan, error) {
 
 // leftOver finds what could not be cleaned. Of the files that cannot be read only the one that the runtime loads
 // counts: a dangling link of somebody else's is nothing of ours. What is ours by its name is removed unread.
-func (t tree) leftOver(w Wish) error {
+func (t tree) leftOver(w Spec) error {
 	var errs []error
 	for i, name := range t.confs() {
 		f := t[name]

@@ -24,7 +24,7 @@ const (
 	laterEntry = `{"type":"sidecar-cni","capabilities":{"io.kubernetes.cri.pod-annotations":true,"dns":true},"backend":"iptables-nft"}`
 )
 
-func wish(way Way) Wish { return Wish{Way: way, LoadsDropIns: true, Entry: []byte(ourEntry)} }
+func spec(way Way) Spec { return Spec{Way: way, LoadsDropIns: true, Entry: []byte(ourEntry)} }
 
 // layout is a conf directory as a network plugin leaves it.
 type layout struct {
@@ -96,7 +96,7 @@ func TestLayouts(t *testing.T) {
 			}
 			a.Files = append(a.Files, txtar.File{Name: "auto", Data: l.auto()})
 			for _, way := range []Way{Inline, DropIn, Owned} {
-				plan, err := Install(l.before, wish(way))
+				plan, err := Install(l.before, spec(way))
 				a.Files = append(a.Files, txtar.File{Name: string(way), Data: told(plan, err)})
 				after := l.before.After(plan.Steps...)
 				for _, f := range after {
@@ -104,7 +104,7 @@ func TestLayouts(t *testing.T) {
 						add(string(way), f)
 					}
 				}
-				l.wantSettled(t, after, wish(way))
+				l.wantSettled(t, after, spec(way))
 			}
 			golden(t, l.file, txtar.Format(a))
 		})
@@ -115,7 +115,7 @@ func TestLayouts(t *testing.T) {
 func (l layout) auto() []byte {
 	var b bytes.Buffer
 	for _, dropIns := range []bool{true, false} {
-		w := wish(Auto)
+		w := spec(Auto)
 		w.LoadsDropIns = dropIns
 		plan, err := Install(l.before, w)
 		fmt.Fprintf(&b, "with drop-ins %v: ", dropIns)
@@ -125,7 +125,7 @@ func (l layout) auto() []byte {
 			fmt.Fprintf(&b, "%s of %s\n", plan.Way, plan.Network)
 		}
 	}
-	s := Evaluate(l.before, wish(Auto))
+	s := Evaluate(l.before, spec(Auto))
 	fmt.Fprintf(&b, "state: %s: %s\n", s.Reason, s.Text)
 	return b.Bytes()
 }
@@ -144,7 +144,7 @@ func told(p Plan, err error) []byte {
 }
 
 // wantSettled holds that a second pass has nothing to do, and that uninstalling gives the directory back.
-func (l layout) wantSettled(t *testing.T, after Dir, w Wish) {
+func (l layout) wantSettled(t *testing.T, after Dir, w Spec) {
 	t.Helper()
 	again, err := Install(after, w)
 	if len(again.Steps) != 0 {
@@ -153,7 +153,7 @@ func (l layout) wantSettled(t *testing.T, after Dir, w Wish) {
 	if s := Evaluate(after, w); s.Effective != (err == nil) {
 		t.Errorf("%s: %+v, but a pass says %v", w.Way, s, err)
 	}
-	out, err := Uninstall(after, Wish{})
+	out, err := Uninstall(after, Spec{})
 	if err != nil && !slices.Contains([]string{"unreadable", "truncated"}, l.name) {
 		t.Errorf("%s: uninstall: %v", w.Way, err)
 	}

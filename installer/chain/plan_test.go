@@ -13,7 +13,7 @@ import (
 func TestDiff(t *testing.T) {
 	t.Parallel()
 	d := Dir{conf("10-x.conf", "{\n  \"name\": \"x\",\n  \"cniVersion\": \"0.4.0\",\n  \"type\": \"bridge\"\n}")}
-	w := Wish{Way: Inline, Entry: []byte(`{"type":"sidecar-cni","n":1}`)}
+	w := Spec{Way: Inline, Entry: []byte(`{"type":"sidecar-cni","n":1}`)}
 	plan, err := Install(d, w)
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ rename to 10-x.conf.sidecar-cni-saved
 func TestDiffIsAPatch(t *testing.T) {
 	t.Parallel()
 	for _, l := range layouts(t) {
-		plan, err := Install(l.before, wish(Inline))
+		plan, err := Install(l.before, spec(Inline))
 		if err != nil || len(plan.Steps) != 1 {
 			continue
 		}

@@ -11,12 +11,12 @@ import (
 
 // change is a pass that begins in a directory that an earlier one has left.
 type change struct {
-	from, to Wish // the zero wish is for a directory without us
+	from, to Spec // the zero spec is for a directory without us
 }
 
 func (c change) String() string { return c.from.short() + " to " + c.to.short() }
 
-func (w Wish) short() string {
+func (w Spec) short() string {
 	if w.Way == "" {
 		return "nothing"
 	}
@@ -26,16 +26,16 @@ func (w Wish) short() string {
 	return string(w.Way)
 }
 
-func pass(d Dir, w Wish) (Plan, error) {
+func pass(d Dir, w Spec) (Plan, error) {
 	if w.Way == "" {
-		return Uninstall(d, Wish{})
+		return Uninstall(d, Spec{})
 	}
 	return Install(d, w)
 }
 
 func changes() []change {
 	var all []change
-	ends := []Wish{{}, wish(Inline), wish(DropIn), wish(Owned), wish(Standalone)}
+	ends := []Spec{{}, spec(Inline), spec(DropIn), spec(Owned), spec(Standalone)}
 	for _, from := range ends {
 		for _, to := range ends {
 			if pair := string(from.Way + to.Way); pair == "ownedstandalone" || pair == "standaloneowned" {
@@ -136,7 +136,7 @@ func (k killed) after(t *testing.T, steps int) {
 	}
 }
 
-func (k killed) runs(w Wish) bool { return slices.Contains([]Way{Inline, DropIn, Owned}, w.Way) }
+func (k killed) runs(w Spec) bool { return slices.Contains([]Way{Inline, DropIn, Owned}, w.Way) }
 
 // A runtime that knows no drop-ins is served as well, and one that no longer does.
 func TestTheRuntimeIsReplacedByAnOlderOne(t *testing.T) {
@@ -147,7 +147,7 @@ func TestTheRuntimeIsReplacedByAnOlderOne(t *testing.T) {
 		}
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
-			newer, older := wish(Auto), wish(Auto)
+			newer, older := spec(Auto), spec(Auto)
 			older.LoadsDropIns = false
 			plan, err := Install(l.before, newer)
 			if err != nil {

@@ -70,8 +70,8 @@ func next(d *json.Decoder) (span, error) {
 	return span{end - len(raw), end}, err
 }
 
-// join puts our entry after the last plugin, laid out like it.
-func join(doc, ours []byte) ([]byte, error) {
+// appendOurs puts our entry after the last plugin, laid out like it.
+func appendOurs(doc, ours []byte) ([]byte, error) {
 	all, err := plugins(doc)
 	if err != nil {
 		return nil, err
@@ -120,8 +120,8 @@ func laidOut(object, neighbour []byte) ([]byte, error) {
 // blanks returns the white space that a line begins with.
 func blanks(line string) string { return line[:len(line)-len(strings.TrimLeft(line, " \t"))] }
 
-// part takes our entries out of a list that has others.
-func part(f File) ([]byte, error) {
+// removeOurs takes our entries out of a list that has others.
+func removeOurs(f File) ([]byte, error) {
 	for {
 		n, err := f.parse()
 		if err != nil {

@@ -36,7 +36,7 @@ func TestOurEntryIsLaidOutLikeItsNeighbours(t *testing.T) {
 			head, rest, _ := strings.Cut(text, "<")
 			added, tail, _ := strings.Cut(rest, ">")
 			before := Dir{{Name: "10-a.conflist", Data: []byte(head + tail), Mode: 0o640}}
-			w := Wish{Way: Inline, Entry: []byte(short)}
+			w := Spec{Way: Inline, Entry: []byte(short)}
 			plan, err := Install(before, w)
 			if err != nil {
 				t.Fatal(err)
@@ -46,7 +46,7 @@ func TestOurEntryIsLaidOutLikeItsNeighbours(t *testing.T) {
 			if diff := cmp.Diff(want, after); diff != "" {
 				t.Errorf("(-want +got)\n%s\n%s", diff, after[0].Data)
 			}
-			out, err := Uninstall(after, Wish{})
+			out, err := Uninstall(after, Spec{})
 			if diff := cmp.Diff(before, after.After(out.Steps...)); diff != "" || err != nil {
 				t.Errorf("uninstall: %v (-before +after)\n%s", err, diff)
 			}
@@ -79,7 +79,7 @@ func TestAnEntryThatIsThereAlready(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := Dir{{Name: "10-x.conflist", Data: []byte(row.before), Mode: 0o600}}
-			w := Wish{Way: Inline, Entry: []byte(ours)}
+			w := Spec{Way: Inline, Entry: []byte(ours)}
 			if s := Evaluate(d, w); s.Reason != row.reason || s.Effective != (row.reason == Effective) || s.Way != Inline {
 				t.Errorf("%+v", s)
 			}
@@ -91,7 +91,7 @@ func TestAnEntryThatIsThereAlready(t *testing.T) {
 			if diff := cmp.Diff(row.want, string(after[0].Data)); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
-			out, err := Uninstall(d, Wish{})
+			out, err := Uninstall(d, Spec{})
 			if got := d.After(out.Steps...)[0].Data; err != nil || !bytes.Equal(got, []byte(row.without)) {
 				t.Errorf("uninstall: %v, %s", err, got)
 			}

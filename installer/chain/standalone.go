@@ -14,7 +14,7 @@ const StandaloneName = "sidecar-cni.conf"
 // without a configuration of its own. Multus runs it for the pods that ask for it. The runtime's directory is left to
 // Install, which takes out of it what was there of ours: afterwards, when the way changes to this one, and before this
 // network is taken away, when it changes from it.
-func InstallStandalone(d Dir, w Wish) (Plan, error) {
+func InstallStandalone(d Dir, w Spec) (Plan, error) {
 	w, err := w.normal()
 	if err != nil {
 		return Plan{}, err
@@ -45,7 +45,7 @@ func InstallStandalone(d Dir, w Wish) (Plan, error) {
 }
 
 // standalone is our entry with a name and a version of its own. An entry that has them is another plugin's way of thinking.
-func (w Wish) standalone() []byte {
+func (w Spec) standalone() []byte {
 	return fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":%q,%s`, w.Standalone, bytes.TrimPrefix(w.Entry, []byte("{")))
 }
 
@@ -57,8 +57,8 @@ func UninstallStandalone(d Dir) Plan {
 	return Plan{Way: Standalone, Steps: difference(t, goal)}
 }
 
-// EvaluateStandalone tells whether the wish has come true in Multus' conf directory.
-func EvaluateStandalone(d Dir, w Wish) State {
+// EvaluateStandalone tells whether Multus' conf directory is as the spec says.
+func EvaluateStandalone(d Dir, w Spec) State {
 	s := State{Way: Standalone, Primary: StandaloneName}
 	p, err := InstallStandalone(d, w)
 	if err != nil {

@@ -24,7 +24,7 @@ type Reason string
 const (
 	Effective    Reason = "effective"
 	Absent       Reason = "absent"        // our entry is not in the chain
-	Outdated     Reason = "outdated"      // it is another one than wished
+	Outdated     Reason = "outdated"      // it is another one than the spec's
 	Misplaced    Reason = "misplaced"     // it is not the last of the list
 	Repeated     Reason = "repeated"      // it is there more than once
 	Stale        Reason = "stale"         // our copy or our wrapping is not of what is there now
@@ -40,7 +40,7 @@ const (
 	Multus       Reason = "multus"        // the way is not open with Multus
 	NoMultus     Reason = "no_multus"     // the way needs Multus
 	ManyNetworks Reason = "many_networks" // the way is not open where the runtime loads several networks
-	BadEntry     Reason = "bad_entry"     // the wished entry is none
+	BadEntry     Reason = "bad_entry"     // the spec's entry is none
 )
 
 // Reasons lists them all.
@@ -62,8 +62,8 @@ func refuse(reason Reason, file, format string, args ...any) error {
 	return &Refusal{Reason: reason, File: file, Text: fmt.Sprintf(format, args...)}
 }
 
-// Evaluate tells whether the wish has come true in a directory, and else why not.
-func Evaluate(d Dir, w Wish) State {
+// Evaluate tells whether a directory is as the spec says, and else why not.
+func Evaluate(d Dir, w Spec) State {
 	w, err := w.normal()
 	if err != nil {
 		return State{}.refused(err)
@@ -109,7 +109,7 @@ func reason(err error) Reason {
 }
 
 // look tells what the runtime makes of a directory, whatever a pass would do.
-func (t tree) look(w Wish) State {
+func (t tree) look(w Spec) State {
 	f, err := t.first(w)
 	s := State{Primary: f.Name}
 	if err != nil {
@@ -127,7 +127,7 @@ func (t tree) look(w Wish) State {
 }
 
 // find looks for our entry in a network.
-func (n *network) find(s State, w Wish) State {
+func (n *network) find(s State, w Spec) State {
 	var ours []entry
 	for _, e := range n.chain() {
 		if e.ours() {

@@ -63,10 +63,10 @@ func TestOtherWriters(t *testing.T) {
 		d := o.write(nil)
 		var log []string
 		for range o.rand.IntN(12) {
-			w := wish(ways[o.rand.IntN(len(ways))])
+			w := spec(ways[o.rand.IntN(len(ways))])
 			w.LoadsDropIns = o.rand.IntN(2) == 0
 			if o.rand.IntN(6) == 0 {
-				w = Wish{}
+				w = Spec{}
 			}
 			plan, _ := pass(d, w)
 			planned := d
@@ -99,7 +99,7 @@ func TestOtherWriters(t *testing.T) {
 
 func wantHealed(t *testing.T, d, written Dir) bool {
 	t.Helper()
-	w := wish(Auto)
+	w := spec(Auto)
 	plan, err := Install(d, w)
 	_, undisturbed := Install(written, w)
 	if (err == nil) != (undisturbed == nil) {
@@ -120,7 +120,7 @@ func wantHealed(t *testing.T, d, written Dir) bool {
 			t.Errorf("the chain is not what the others wrote, and us (-want +got)\n%s", diff)
 		}
 	}
-	out, outErr := Uninstall(d, Wish{})
+	out, outErr := Uninstall(d, Spec{})
 	if outErr == nil {
 		if diff := cmp.Diff(written.text(), d.After(out.Steps...).text()); diff != "" {
 			t.Errorf("uninstalling leaves what nobody has written (-written +left)\n%s", diff)

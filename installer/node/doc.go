@@ -4,7 +4,7 @@
 //
 //	conf := node.Conf{Path: "/etc/cni/net.d"}
 //	dir, err := conf.Read()
-//	plan, err := chain.Install(dir, wish)
+//	plan, err := chain.Install(dir, spec)
 //	err = conf.Carry(dir, plan.Steps, func(s chain.Step) { log.Info("changed conf directory", zap.Stringer("step", s)) })
 //
 // A file is written under a name that nobody loads, synced, and renamed: whoever reads it, and whatever moment the writer

@@ -126,9 +126,9 @@ func temps(all map[string]string) []string {
 // plan is a pass: into the chain by a way, or "out" of it.
 func plan(d chain.Dir, way string) (chain.Plan, error) {
 	if way == "out" {
-		return chain.Uninstall(d, chain.Wish{})
+		return chain.Uninstall(d, chain.Spec{})
 	}
-	return chain.Install(d, chain.Wish{Way: chain.Way(way), LoadsDropIns: true, Entry: []byte(entry)})
+	return chain.Install(d, chain.Spec{Way: chain.Way(way), LoadsDropIns: true, Entry: []byte(entry)})
 }
 
 func pass(conf node.Conf, way string) error {

@@ -20,8 +20,8 @@ const (
 	Standalone Way = "standalone" // a network of our own in Multus' directory, see InstallStandalone
 )
 
-// Wish says what shall be.
-type Wish struct {
+// Spec says what shall be.
+type Spec struct {
 	Way          Way    // Auto if empty
 	LoadsDropIns bool   // the runtime is proven or known to: containerd from 2.1 on, CRI-O by its libcni
 	ManyNetworks bool   // the runtime loads every network of the directory, or several, not the first alone
@@ -31,7 +31,7 @@ type Wish struct {
 }
 
 // normal fills in what is left out.
-func (w Wish) normal() (Wish, error) {
+func (w Spec) normal() (Spec, error) {
 	conf, err := libcni.NetworkPluginConfFromBytes(w.Entry)
 	if err != nil {
 		return w, refuse(BadEntry, "", "our entry: %v", err)
@@ -48,7 +48,7 @@ func (w Wish) normal() (Wish, error) {
 }
 
 // choose returns the way into a network, or why the configured one is not open.
-func (w Wish) choose(n *network) (Way, error) {
+func (w Spec) choose(n *network) (Way, error) {
 	name := n.file.Name
 	way := w.Way
 	if way == Auto {
@@ -78,7 +78,7 @@ func (w Wish) choose(n *network) (Way, error) {
 	return way, n.chainable()
 }
 
-func (w Wish) auto(n *network) Way {
+func (w Spec) auto(n *network) Way {
 	switch {
 	case n.multus():
 		return Standalone
