@@ -45,7 +45,7 @@ const (
 type Events struct {
 	client  *rest.RESTClient
 	node    string
-	queue   chan happening
+	queue   chan occurrence
 	results *prometheus.CounterVec
 	log     *zap.Logger
 
@@ -55,8 +55,8 @@ type Events struct {
 	budget  *rate.Limiter
 }
 
-// A happening is what Warn or Note was told.
-type happening struct {
+// An occurrence is what Warn or Note is called with.
+type occurrence struct {
 	about                 corev1.ObjectReference
 	kind, reason, message string
 	at                    time.Time
@@ -74,7 +74,7 @@ type seriesKey struct {
 	kind, reason, message string
 }
 
-// What becomes of a happening.
+// What becomes of an occurrence.
 const (
 	created = "created"
 	added   = "added"
@@ -86,7 +86,7 @@ const (
 // NewEvents returns the Events of a node's agent. Run writes them.
 func NewEvents(client *rest.RESTClient, node string, reg prometheus.Registerer, log *zap.Logger) *Events {
 	e := &Events{
-		client: client, node: node, log: log, queue: make(chan happening, queued),
+		client: client, node: node, log: log, queue: make(chan occurrence, queued),
 		results: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecar_cni_events_total",
 			Help: "Kubernetes Events of the agent: created, added to an earlier one, limited by the budget of the object or node, " +
@@ -103,15 +103,15 @@ func NewEvents(client *rest.RESTClient, node string, reg prometheus.Registerer, 
 
 // Warn tells of something that somebody should look after. It never waits.
 func (e *Events) Warn(about corev1.ObjectReference, reason, message string) {
-	e.take(happening{about, corev1.EventTypeWarning, reason, message, time.Now()})
+	e.take(occurrence{about, corev1.EventTypeWarning, reason, message, time.Now()})
 }
 
 // Note tells of something good to know. It never waits.
 func (e *Events) Note(about corev1.ObjectReference, reason, message string) {
-	e.take(happening{about, corev1.EventTypeNormal, reason, message, time.Now()})
+	e.take(occurrence{about, corev1.EventTypeNormal, reason, message, time.Now()})
 }
 
-func (e *Events) take(h happening) {
+func (e *Events) take(h occurrence) {
 	select {
 	case e.queue <- h:
 	default:
@@ -132,7 +132,7 @@ func (e *Events) Run(ctx context.Context) {
 }
 
 // write returns what became of it.
-func (e *Events) write(ctx context.Context, h happening) string {
+func (e *Events) write(ctx context.Context, h occurrence) string {
 	s := e.seriesOf(h)
 	s.event.Count++
 	s.event.LastTimestamp = metav1.NewTime(h.at)
@@ -154,7 +154,7 @@ func (e *Events) write(ctx context.Context, h happening) string {
 	return result
 }
 
-func (e *Events) seriesOf(h happening) *series {
+func (e *Events) seriesOf(h occurrence) *series {
 	key := seriesKey{h.about, h.kind, h.reason, withoutNumbers(h.message)}
 	if known, ok := e.series.Get(key); ok {
 		return known.(*series)

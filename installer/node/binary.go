@@ -31,7 +31,7 @@ func InstallBinary(from, to string) (changed bool, err error) {
 	if err := Sweep(filepath.Dir(to)); err != nil {
 		return false, err
 	}
-	d := draft{mode: programMode, write: func(w io.Writer) error {
+	d := content{mode: programMode, write: func(w io.Writer) error {
 		_, err := io.Copy(w, source)
 		return err
 	}}

@@ -35,15 +35,15 @@ func WriteFile(path string, data []byte, mode fs.FileMode) (changed bool, err er
 	return true, nil
 }
 
-// draft is what a file shall be.
-type draft struct {
+// content is what a file shall be.
+type content struct {
 	mode  fs.FileMode
 	write func(io.Writer) error
 	owner *owner // nil for ourselves
 }
 
-func whole(data []byte, mode fs.FileMode) draft {
-	return draft{mode: mode.Perm(), write: func(w io.Writer) error {
+func whole(data []byte, mode fs.FileMode) content {
+	return content{mode: mode.Perm(), write: func(w io.Writer) error {
 		_, err := w.Write(data)
 		return err
 	}}
@@ -72,9 +72,9 @@ func (o *owner) give(f *os.File) error {
 	return nil
 }
 
-// replace puts a draft in a file's place, at once and for good: when it returns, a loss of power cannot undo it. The last
+// replace puts new content in a file's place, at once and for good: when it returns, a loss of power cannot undo it. The last
 // look is taken when nothing but the renaming is left to do.
-func replace(path string, d draft, look func() error) error {
+func replace(path string, d content, look func() error) error {
 	dir := filepath.Dir(path)
 	temp, err := os.CreateTemp(dir, tempPattern(filepath.Base(path)))
 	if err != nil {

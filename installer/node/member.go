@@ -36,7 +36,7 @@ func (m *Membership) join() error {
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {
 		return err
 	}
-	return m.alone(func(names []string) error {
+	return m.withLock(func(names []string) error {
 		m.name = joined(names) + "-" + strings.ToLower(rand.Text()[:8])
 		return m.announce()
 	})
@@ -54,8 +54,9 @@ func joined(names []string) string {
 	return fmt.Sprintf("%019d", now)
 }
 
-// alone looks at the members while no other agent does: a file that is not locked yet would look as if its agent were dead.
-func (m *Membership) alone(do func(names []string) error) error {
+// withLock calls do with the members' names while no other agent looks at them: a file that is not locked yet would look as if its
+// agent were dead.
+func (m *Membership) withLock(do func(names []string) error) error {
 	dir, err := os.Open(m.dir)
 	if err != nil {
 		return err
@@ -102,7 +103,7 @@ func (m *Membership) Superseded() (bool, error) {
 	var newer bool
 	err := os.MkdirAll(m.dir, 0o700)
 	if err == nil {
-		err = m.alone(func(names []string) error {
+		err = m.withLock(func(names []string) error {
 			var err error
 			newer, err = m.newer(names)
 			return err

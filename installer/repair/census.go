@@ -98,9 +98,9 @@ func uidOf(part string) types.UID {
 	return types.UID(strings.ReplaceAll(uid, "_", "-"))
 }
 
-// firsts are the processes of a pod that were not started by another one in it, but by the runtime. CRI-O's conmon can be
+// initProcesses are the processes of a pod that were not started by another one in it, but by the runtime. CRI-O's conmon can be
 // in the pod's cgroup; then it is in the host's network, and those that it started count.
-func (c *census) firsts(uid types.UID, around surroundings) ([]int, error) {
+func (c *census) initProcesses(uid types.UID, host hostNamespaces) ([]int, error) {
 	all, err := c.count()
 	if err != nil {
 		return nil, err
@@ -108,16 +108,16 @@ func (c *census) firsts(uid types.UID, around surroundings) ([]int, error) {
 	inside := map[int]bool{}
 	for _, pid := range all[uid] {
 		id, err := stat(c.file(pid, "ns/net"))
-		inside[pid] = err != nil || !around.has(id)
+		inside[pid] = err != nil || !host.has(id)
 	}
-	var firsts []int
+	var initProcesses []int
 	for _, pid := range all[uid] {
 		parent, err := c.parent(pid)
 		if err == nil && inside[pid] && !inside[parent] {
-			firsts = append(firsts, pid)
+			initProcesses = append(initProcesses, pid)
 		}
 	}
-	return firsts, nil
+	return initProcesses, nil
 }
 
 // parent reads /proc/<pid>/stat, where the name of the program may have anything in it but ends with the last parenthesis.

@@ -72,12 +72,12 @@ func (r *Repairer) judge(ctx context.Context, at *place, one *subject) Result {
 		chains, err = look(r.proxyOf(at, one))
 		return err
 	})
-	signs := signsIn(chains)
-	others := slices.DeleteFunc(slices.Clone(signs), func(s sign) bool { return s.ours })
+	redirections := redirectionsIn(chains)
+	others := slices.DeleteFunc(slices.Clone(redirections), func(s redirection) bool { return s.ours })
 	switch {
 	case err != nil:
 		return one.result(Unreachable, "its rules were not read: "+oneLine(err))
-	case len(signs) == 0:
+	case len(redirections) == 0:
 		return one.result(Missing, "no rule in its network namespace redirects to the sidecar")
 	case len(others) > 0 && at.record != nil:
 		return one.altered("rules of another tool redirect it, beside what was recorded",
@@ -85,7 +85,7 @@ func (r *Repairer) judge(ctx context.Context, at *place, one *subject) Result {
 	case len(others) > 0:
 		return one.result(Foreign, "rules of another tool redirect it, the first in "+others[0].where)
 	}
-	result := r.compare(ctx, at, one, "rules of sidecar-cni redirect it, the first in "+signs[0].where)
+	result := r.compare(ctx, at, one, "rules of sidecar-cni redirect it, the first in "+redirections[0].where)
 	result.Unhit = result.Finding == Redirected && at.record != nil && unhit(chains) &&
 		r.age(at.record.Attachment) >= settled
 	return result
@@ -141,7 +141,7 @@ func (r *Repairer) proxyOf(at *place, one *subject) proxy {
 }
 
 // unexpected names another tool's chains as differences from what was recorded.
-func unexpected(others []sign) []redirect.Problem {
+func unexpected(others []redirection) []redirect.Problem {
 	problems := make([]redirect.Problem, len(others))
 	for i, s := range others {
 		problems[i] = redirect.Problem{

@@ -14,7 +14,7 @@ import (
 
 // A search finds the network namespaces of pods.
 type search struct {
-	around  surroundings
+	host    hostNamespaces
 	records []record.Record
 	census  *census
 }
@@ -32,7 +32,7 @@ func (s search) find(one *subject) (*place, error) {
 	var errs []error
 	for i := range one.records {
 		rec := &one.records[i]
-		n, err := s.around.open(s.seen(rec.Netns.Path))
+		n, err := s.host.open(s.seen(rec.Netns.Path))
 		switch {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("by record: %w", err))
@@ -59,10 +59,10 @@ func (s search) find(one *subject) (*place, error) {
 // byProcess opens the namespace that the first processes of a pod's containers are in. Deeper down others may be, where a
 // pod runs containers of its own. What a runtime keeps in a pod's cgroup is in the host's and does not count.
 func (s search) byProcess(uid types.UID) (found *sandbox, netns record.Netns, age time.Duration, err error) {
-	if s.around.why != nil {
-		return nil, record.Netns{}, 0, fmt.Errorf("tell the host's network namespace: %w", s.around.why)
+	if s.host.why != nil {
+		return nil, record.Netns{}, 0, fmt.Errorf("tell the host's network namespace: %w", s.host.why)
 	}
-	pids, err := s.census.firsts(uid, s.around)
+	pids, err := s.census.initProcesses(uid, s.host)
 	if err != nil {
 		return nil, record.Netns{}, 0, err
 	}
@@ -94,7 +94,7 @@ func (s search) byProcess(uid types.UID) (found *sandbox, netns record.Netns, ag
 
 // openProcess opens the namespace of a process, which is still the pod's when that is done: ids are used again.
 func (s search) openProcess(pid int, uid types.UID) (*sandbox, error) {
-	n, err := s.around.open(s.census.file(pid, "ns/net"))
+	n, err := s.host.open(s.census.file(pid, "ns/net"))
 	if err != nil {
 		return nil, err
 	}

@@ -12,8 +12,8 @@ import (
 // ownComment begins the comments of our rules in iptables.
 const ownComment = "sidecar-cni: "
 
-// A sign is a chain in a namespace that redirects to the sidecar.
-type sign struct {
+// A redirection is a chain in a namespace that redirects to the sidecar.
+type redirection struct {
 	where string
 	ours  bool
 }
@@ -70,25 +70,25 @@ func look(p proxy) ([]*chain, error) {
 	return append(chains, legacy...), nil
 }
 
-// signsIn tells the chains that redirect. Another tool's counts only where packets come to it:
+// redirectionsIn tells the chains that redirect. Another tool's counts only where packets come to it:
 // its rules may be left over, and no traffic meets them. Of ours a rule counts wherever it
 // stands: who took the hook away has altered what was programmed.
-func signsIn(chains []*chain) []sign {
+func redirectionsIn(chains []*chain) []redirection {
 	reached := reachedOf(chains)
-	var signs []sign
+	var redirections []redirection
 	for _, c := range chains {
 		ours := slices.ContainsFunc(c.rules, func(r rule) bool { return r.ours && r.redirects })
 		others := reached[c.key] && slices.ContainsFunc(c.rules, func(r rule) bool {
 			return !r.ours && (r.captures || strings.HasPrefix(c.name, traces.MeshChains))
 		})
 		if ours {
-			signs = append(signs, sign{c.where, true})
+			redirections = append(redirections, redirection{c.where, true})
 		}
 		if others {
-			signs = append(signs, sign{c.where, false})
+			redirections = append(redirections, redirection{c.where, false})
 		}
 	}
-	return signs
+	return redirections
 }
 
 // unhit reports whether there are rules of ours, and none has met a packet. One without a counter

@@ -23,16 +23,16 @@ type inode struct{ device, number uint64 }
 
 func inodeOf(n record.Netns) inode { return inode{n.Device, n.Inode} }
 
-// surroundings are the namespaces that are never entered.
-type surroundings struct {
+// hostNamespaces are the namespaces that are never entered.
+type hostNamespaces struct {
 	own   inode
 	first inode // of the first process in the host's /proc; zero if that cannot be seen
 	why   error // it cannot
 }
 
-// lookAround finds out which namespaces are never entered.
-func (r *Repairer) lookAround() (surroundings, error) {
-	var s surroundings
+// readHostNamespaces finds out which namespaces are never entered.
+func (r *Repairer) readHostNamespaces() (hostNamespaces, error) {
+	var s hostNamespaces
 	var err error
 	if s.own, err = stat(ownNetns); err != nil {
 		return s, fmt.Errorf("tell own network namespace: %w", err)
@@ -45,7 +45,7 @@ func (r *Repairer) lookAround() (surroundings, error) {
 	return s, nil
 }
 
-func (s surroundings) has(id inode) bool { return id == s.own || id == s.first }
+func (s hostNamespaces) has(id inode) bool { return id == s.own || id == s.first }
 
 func stat(path string) (inode, error) {
 	var st unix.Stat_t
@@ -75,7 +75,7 @@ type sandbox struct {
 }
 
 // open opens a namespace, unless it is one that is never entered.
-func (s surroundings) open(path string) (*sandbox, error) {
+func (s hostNamespaces) open(path string) (*sandbox, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, explain(&os.PathError{Op: "open", Path: path, Err: err})

@@ -65,12 +65,12 @@ func (r *Repairer) Pass(ctx context.Context) (Summary, error) {
 func (r *Repairer) pass(ctx context.Context) (Summary, error) {
 	records, err := r.cfg.Records.Heads()
 	errs := []error{err} // about some records: the others count
-	around, err := r.lookAround()
+	host, err := r.readHostNamespaces()
 	errs = append(errs, err)
 	var summary Summary
 	if r.cfg.Mode != Off && err == nil {
 		pods := r.deps.Pods()
-		summary.Results = r.examineAll(ctx, search{around, records, newCensus(r.cfg.HostProc, pods)}, pods)
+		summary.Results = r.examineAll(ctx, search{host, records, newCensus(r.cfg.HostProc, pods)}, pods)
 		r.act(ctx, pods, summary.Results)
 	}
 	summary.Dropped, err = r.dropRecords(records)

@@ -28,7 +28,7 @@ func FuzzLegacyEntries(f *testing.F) {
 			t.Errorf("%d bytes passed for entries", len(entries))
 		}
 		if err == nil {
-			signsIn(table.chains)
+			redirectionsIn(table.chains)
 		}
 	})
 }
@@ -53,8 +53,8 @@ func TestARedirectionInLegacyEntriesIsSeen(t *testing.T) {
 	if err := table.parse(to); err != nil {
 		t.Fatal(err)
 	}
-	if signs := signsIn(table.chains); len(signs) != 1 || signs[0].ours {
-		t.Errorf("signs %v", signs)
+	if redirections := redirectionsIn(table.chains); len(redirections) != 1 || redirections[0].ours {
+		t.Errorf("redirections %v", redirections)
 	}
 	half := legacyTable{of: protocols[0], name: "nat", entries: rule[:167]}
 	if err := half.parse(to); err == nil {
