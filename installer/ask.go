@@ -15,10 +15,10 @@ import (
 func (p *place) ask(ctx context.Context) (node.Runtime, error) {
 	var failed error
 	for _, socket := range p.sockets {
-		told, err := p.askAt(ctx, socket)
+		runtime, err := p.askAt(ctx, socket)
 		if err == nil {
 			p.sockets = []string{socket}
-			return told, nil
+			return runtime, nil
 		}
 		if !errors.Is(err, errNobody) {
 			failed = cmp.Or(failed, err)
@@ -34,20 +34,20 @@ func (p *place) askAt(ctx context.Context, socket string) (node.Runtime, error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	told, err := node.AskRuntime(ctx, socket, p.podUID)
-	if err == nil && !p.runsUs(told) {
-		err = &notOurs{socket, told, p.declared}
+	runtime, err := node.AskRuntime(ctx, socket, p.podUID)
+	if err == nil && !p.runsUs(runtime) {
+		err = &notOurs{socket, runtime, p.declared}
 	}
-	return told, err
+	return runtime, err
 }
 
 // runsUs reports whether a runtime is the one that runs the node's pods. Outside of a pod the Node object decides by the name,
 // and without one there is nothing that speaks against it.
-func (p *place) runsUs(told node.Runtime) bool {
+func (p *place) runsUs(runtime node.Runtime) bool {
 	if p.podUID != "" {
-		return told.RunsPod
+		return runtime.RunsPod
 	}
-	return p.declared == "" || told.Name == node.RuntimeFromNode(p.declared).Name
+	return p.declared == "" || runtime.Name == node.RuntimeFromNode(p.declared).Name
 }
 
 // errNobody is of a runtime that cannot be asked: it is down, or its socket is elsewhere, or not mounted.
@@ -57,12 +57,12 @@ var errNobody = errors.New("the runtime's socket is not there, or its directory 
 // notOurs is the error of a socket at which another runtime answers than the one that runs the node's pods.
 type notOurs struct {
 	socket   string
-	told     node.Runtime
+	runtime  node.Runtime
 	declared string
 }
 
 func (e *notOurs) Error() string {
-	text := fmt.Sprintf("%s %s answers at %s and does not run the agent's pod", e.told.Name, e.told.Version, e.socket)
+	text := fmt.Sprintf("%s %s answers at %s and does not run the agent's pod", e.runtime.Name, e.runtime.Version, e.socket)
 	if e.declared != "" {
 		text += ": the node's runtime is " + e.declared
 	}

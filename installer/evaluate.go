@@ -50,7 +50,7 @@ func (i *installer) onDisk() state {
 // loaded asks the runtime, whose word counts. One that cannot be asked is believed to do what its documentation says. Where
 // another one answers, the settings are wrong about the runtime, and perhaps about its directories.
 func (i *installer) loaded(ctx context.Context, s state) state {
-	told, err := i.ask(ctx)
+	runtime, err := i.ask(ctx)
 	if _, ok := errors.AsType[*notOurs](err); ok {
 		s.reason, s.text = otherRuntime, err.Error()
 		return s
@@ -59,11 +59,11 @@ func (i *installer) loaded(ctx context.Context, s state) state {
 		i.log.Debug("container runtime not reached", zap.Error(err))
 		return s
 	}
-	i.runtime = told
-	if known, runs := told.Runs(pluginType); known && !runs {
+	i.runtime = runtime
+	if known, runs := runtime.Runs(pluginType); known && !runs {
 		i.owed = true
 		s.reason = notLoaded
-		s.text = fmt.Sprintf("%s has our entry, and %s has not loaded it: %s", s.file, told.Name, told.LastLoad)
+		s.text = fmt.Sprintf("%s has our entry, and %s has not loaded it: %s", s.file, runtime.Name, runtime.LastLoad)
 	}
 	return s
 }

@@ -42,15 +42,15 @@ func (s *settings) single(ctx context.Context, log *zap.Logger) error {
 		case now.reason != notLoaded || time.Now().After(end) || ctx.Err() != nil:
 			return fmt.Errorf("%s: %s", now.reason, now.text)
 		}
-		time.Sleep(loadPause / 5) // the runtime has been told, and takes a moment
+		time.Sleep(loadPause / 5) // the runtime needs a moment to load what was written
 	}
 }
 
 // preview prints what a pass would change.
 func (s *settings) preview(ctx context.Context, out io.Writer, log *zap.Logger) error {
 	p := s.place(nil)
-	if told, err := p.ask(ctx); err == nil {
-		p.runtime = told
+	if runtime, err := p.ask(ctx); err == nil {
+		p.runtime = runtime
 	} else {
 		log.Warn("container runtime not reached", zap.Strings("paths", p.sockets), zap.Error(err))
 	}

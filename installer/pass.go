@@ -29,7 +29,7 @@ type installer struct {
 	newer   atomic.Bool                                 // whether an agent lives that joined later, by the last pass
 	access  access
 	probed  probed
-	owed    bool   // the runtime may not have been told yet of what is on the disk
+	owed    bool   // the runtime may not know yet what is on the disk
 	seen    string // the fingerprint before the disk was last evaluated
 	log     *zap.Logger
 }
@@ -170,11 +170,11 @@ func (i *installer) install(ctx context.Context, note func(string)) error {
 	return late
 }
 
-// findOut asks what may have changed, or could not be told before: what the runtime uses, what the node is, what it can.
+// findOut asks what may have changed, or was not known before: what the runtime uses, what the node is, what it can.
 func (i *installer) findOut(ctx context.Context) error {
-	told, err := i.ask(ctx)
+	runtime, err := i.ask(ctx)
 	if err == nil {
-		i.runtime = told
+		i.runtime = runtime
 	}
 	if i.runtime.Name == "" || !i.known {
 		asking, cancel := context.WithTimeout(ctx, askTimeout)
@@ -188,7 +188,7 @@ func (i *installer) findOut(ctx context.Context) error {
 		}
 	}
 	if !i.known && i.runtime.ConfDir == "" && (i.confDir == "" || i.binDir == "") {
-		return &trouble{noNode, errors.New("--platform auto: neither the API server nor the runtime has told yet what the node is")}
+		return &trouble{noNode, errors.New("--platform auto: neither the API server nor the container runtime has answered yet, so that the kind of node is not known")}
 	}
 	if i.probed.backend == "" {
 		if i.probed, err = i.probe(ctx); err != nil {

@@ -59,11 +59,11 @@ type daemon struct {
 	placed       state              // what the last pass came to, or what another writer has made of it since
 	since        time.Time          // when our work was put where it stands
 	contested    bool               // it was undone again, and has not stood for a while since
-	last         state              // what everybody is told
+	last         state              // what is published
 	passed       time.Time          // when the last pass ended
 	lastReported time.Time          // when the state was written to the Node object; zero if it is still to be
 	look         chan struct{}      // asks for a look at the pods
-	asked        chan chan struct{} // asks for a pass, and is told
+	asked        chan chan struct{} // asks for a pass; the channel in it is closed when that is over
 }
 
 // daemon does it all until ctx ends, and leaves the node as it is.
@@ -225,7 +225,7 @@ func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, erro
 	return d, nil
 }
 
-// installer makes the part that passes need. A wrong setting is told at once, and what the node lacks in its state.
+// installer makes the part that passes need. A wrong setting is an error at once; what the node lacks is said in its state.
 func (s *settings) installer(ctx context.Context, object *corev1.Node, client *rest.RESTClient, log *zap.Logger) (*installer, error) {
 	i := &installer{
 		settings: *s, place: s.place(object), run: node.RunDir{Path: s.runDir}, object: nodestatus.New(client, s.nodeName).Info, owed: true, log: log,
@@ -237,8 +237,8 @@ func (s *settings) installer(ctx context.Context, object *corev1.Node, client *r
 	if looks, why := i.looksLike(object); looks != "" {
 		log.Warn("node looks like another platform", zap.String("platform", i.platform.Name), zap.String("want", looks), zap.String("why", why))
 	}
-	if told, err := i.ask(ctx); err == nil {
-		i.runtime = told
+	if runtime, err := i.ask(ctx); err == nil {
+		i.runtime = runtime
 	} else {
 		log.Warn("container runtime not reached", zap.Strings("paths", i.sockets), zap.Error(err))
 	}

@@ -36,7 +36,7 @@ var meanings = map[reason]string{
 	superseded:   "a newer agent on the node is in charge, as during an update",
 	starting:     "no pass has ended yet",
 	uninstalled:  "the node was taken out",
-	noNode:       "nobody has told yet what kind of node it is",
+	noNode:       "the kind of node is not known yet: neither the API server nor the container runtime has answered",
 	noBackend:    "nothing on the node can program rules",
 	badSettings:  "the settings make no entry that the plugin could read",
 	badBinary:    "the plugin could not be put into the directory of the CNI plugins",

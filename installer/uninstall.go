@@ -63,7 +63,7 @@ func (c *command) uninstall(ctx context.Context, e env) error {
 type uninstallation struct {
 	settings  settings
 	log       *zap.Logger
-	retracted bool // nothing is left of what the API server was told
+	retracted bool // nothing is left of what was reported to the API server
 }
 
 // again takes the node out, looks again for what has come back, and tells each time what came of it. It ends where only a new
@@ -131,8 +131,8 @@ func (u *uninstallation) once(ctx context.Context) (left []string, err error) {
 	return left, err
 }
 
-// retract takes back what the agent has told the API server about its node and its pods, which nobody keeps up to date from now
-// on. It returns what had to stay.
+// retract removes what the agent has reported about its node and its pods: nobody keeps it up to date from now on. It returns what
+// had to stay.
 func (s *settings) retract(ctx context.Context, log *zap.Logger) (left []string) {
 	if s.nodeName == "" || !s.condition && !s.label {
 		return nil
@@ -156,7 +156,7 @@ func (s *settings) retract(ctx context.Context, log *zap.Logger) (left []string)
 		}
 	}
 	if condition || pods > 0 || len(left) > 0 {
-		log.Info("took back what the API server was told", zap.Bool("condition", condition), zap.Int("pods", pods), zap.Strings("left", left))
+		log.Info("removed condition and labels", zap.Bool("condition", condition), zap.Int("pods", pods), zap.Strings("left", left))
 	}
 	return left
 }
@@ -208,8 +208,8 @@ func (s *settings) nodeObject(ctx context.Context) *corev1.Node {
 // takeOut returns what it had to leave, and why. The entry goes whatever the runtime says, or if it says nothing: it only
 // decides how long to wait, and whether the binary may go, without which every pod would fail if it still were in the chain.
 func (i *installer) takeOut(ctx context.Context, note func(string)) (left []string, err error) {
-	if told, err := i.ask(ctx); err == nil {
-		i.runtime = told
+	if runtime, err := i.ask(ctx); err == nil {
+		i.runtime = runtime
 	}
 	out := func(d chain.Dir) (chain.Plan, error) {
 		return chain.Uninstall(d, chain.Spec{SkipsBroken: i.runtime.SkipsBroken()})
@@ -247,8 +247,8 @@ func (i *installer) notifyRuntime(ctx context.Context) error {
 	if _, err := os.Stat(i.conf.Path); errors.Is(err, fs.ErrNotExist) {
 		return nil // where it is out of reach, leave has said so
 	}
-	told, err := i.ask(ctx)
-	if known, runs := told.Runs(pluginType); err == nil && known && !runs {
+	runtime, err := i.ask(ctx)
+	if known, runs := runtime.Runs(pluginType); err == nil && known && !runs {
 		return nil
 	}
 	return i.conf.Nudge()
@@ -288,8 +288,8 @@ func (i *installer) awaitReload(ctx context.Context) (silent, err error) {
 	ticker := time.NewTicker(loadPause / 5)
 	defer ticker.Stop()
 	for {
-		told, err := i.ask(ctx)
-		known, runs := told.Runs(pluginType)
+		runtime, err := i.ask(ctx)
+		known, runs := runtime.Runs(pluginType)
 		switch waited := time.Since(began); {
 		case err == nil && known && !runs:
 			return nil, nil
@@ -298,7 +298,7 @@ func (i *installer) awaitReload(ctx context.Context) (silent, err error) {
 		case waited > reloadTimeout && err != nil:
 			return err, nil
 		case waited > reloadTimeout:
-			return nil, &trouble{stillLoaded, fmt.Errorf("%s still has the plugin in its chain", told.Name)}
+			return nil, &trouble{stillLoaded, fmt.Errorf("%s still has the plugin in its chain", runtime.Name)}
 		}
 		select {
 		case <-ctx.Done():

@@ -33,7 +33,7 @@ func (c *command) withdraw(ctx context.Context, e env) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	w := withdrawal{client: client, namespace: c.namespace, name: c.daemonSet, homeless: map[string]time.Time{}}
-	switch err := w.turnWhenAllowed(ctx); {
+	switch err := w.changeWhenAllowed(ctx); {
 	case apierrors.IsNotFound(err):
 		_, err = fmt.Fprintf(e.stdout, "%v: nothing to take out\n", err)
 		c.settings.dropBinding(client, e.stdout)
@@ -49,12 +49,12 @@ func (c *command) withdraw(ctx context.Context, e env) error {
 	return err
 }
 
-// turnWhenAllowed gives the account's rights some time to take effect, which may be granted only when the Job is started.
-func (w withdrawal) turnWhenAllowed(ctx context.Context) error {
+// changeWhenAllowed gives the account's rights some time to take effect, which may be granted only when the Job is started.
+func (w withdrawal) changeWhenAllowed(ctx context.Context) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for end := time.Now().Add(grantGrace); ; {
-		err := w.turn(ctx)
+		err := w.change(ctx)
 		if !apierrors.IsForbidden(err) || time.Now().After(end) {
 			return err
 		}
@@ -72,11 +72,11 @@ func (w withdrawal) await(ctx context.Context, out io.Writer) error {
 	defer ticker.Stop()
 	for {
 		if nodes, done := w.done(ctx); done {
-			return w.tellDone(ctx, out, nodes)
+			return w.reportDone(ctx, out, nodes)
 		}
 		select {
 		case <-ctx.Done():
-			return w.tellLeft(out)
+			return w.reportLeft(out)
 		case <-ticker.C:
 		}
 	}
@@ -147,9 +147,9 @@ const manager = "sidecar-cni-withdraw"
 // withdrawnAnnotation of the DaemonSet says when it was told to take its nodes out, by the Job's clock.
 const withdrawnAnnotation = "sidecar-cni.io/withdrawn"
 
-// turn replaces the word run by uninstall --stay. All pods are replaced at once: an update that waits for one node after the
+// change replaces the word run by uninstall --stay. All pods are replaced at once: an update that waits for one node after the
 // other would wait for one that is down.
-func (w withdrawal) turn(ctx context.Context) error {
+func (w withdrawal) change(ctx context.Context) error {
 	d, err := w.get(ctx)
 	if err != nil {
 		return err
@@ -222,8 +222,8 @@ func (w withdrawal) turned(containers []container) bool {
 	return slices.ContainsFunc(containers, func(c container) bool { return len(c.Args) > 1 && c.Args[0] == "uninstall" && c.Args[1] == "--stay" })
 }
 
-// tellDone says how many nodes are out, and which ones nobody waited for.
-func (w withdrawal) tellDone(ctx context.Context, out io.Writer, nodes int) error {
+// reportDone says how many nodes are out, and which ones nobody waited for.
+func (w withdrawal) reportDone(ctx context.Context, out io.Writer, nodes int) error {
 	text := fmt.Sprintf("%d nodes are out\n", nodes)
 	if d, err := w.get(ctx); err == nil && len(w.homeless) > 0 {
 		if pods, err := w.pods(ctx, d); err == nil {
@@ -234,16 +234,16 @@ func (w withdrawal) tellDone(ctx context.Context, out io.Writer, nodes int) erro
 	return err
 }
 
-// tellLeft names the nodes that are not out.
-func (w withdrawal) tellLeft(out io.Writer) error {
+// reportLeft names the nodes that are not out.
+func (w withdrawal) reportLeft(out io.Writer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
 	left, err := w.leftNow(ctx)
 	if err != nil {
-		_, err = fmt.Fprintf(out, "the time is over, and it cannot be told which nodes are left: %v\n", err)
+		_, err = fmt.Fprintf(out, "timed out, and the nodes that are left could not be listed: %v\n", err)
 		return err
 	}
-	_, err = fmt.Fprintf(out, "the time is over; these nodes may still have the plugin in their chain: %s\n"+
+	_, err = fmt.Fprintf(out, "timed out; these nodes may still have the plugin in their chain: %s\n"+
 		"run `sidecar-cni-installer uninstall` there, or remove our entry and the binary by hand\n", strings.Join(left, ", "))
 	return err
 }

@@ -46,7 +46,7 @@ type outcome struct {
 	message  string // of the log, in the past tense
 	word     string
 	reason   string
-	path     string // who told what the pod is
+	path     string // which source answered what the pod is
 	backend  string
 	problems []redirect.Problem
 	notices  []string // for whoever runs the pod
@@ -143,9 +143,9 @@ func (c *call) podName() string {
 	return c.pod.Namespace + "/" + c.pod.Name
 }
 
-// finish tells the log and the agent how it ended, and returns what the runtime is told.
+// finish reports to the log and to the agent how the call ended, and returns the answer to the runtime.
 func (c *call) finish(began time.Time, err error) error {
-	told := podsource.Outcome{
+	report := podsource.Outcome{
 		Command: c.command, Namespace: c.pod.Namespace, Name: c.pod.Name, UID: c.pod.UID, Phases: c.outcome.phases,
 	}
 	var refusal error
@@ -153,12 +153,12 @@ func (c *call) finish(began time.Time, err error) error {
 		c.claim()
 		f := classify(err)
 		c.outcome.message, c.outcome.word, c.outcome.reason = "refused call", "failed", f.word
-		refusal, told.Message = f.result(), f.text()
+		refusal, report.Message = f.result(), f.text()
 	}
 	c.logOutcome(began, err)
-	told.Outcome, told.Reason, told.Notices = c.outcome.word, c.outcome.reason, c.outcome.notices
+	report.Outcome, report.Reason, report.Notices = c.outcome.word, c.outcome.reason, c.outcome.notices
 	if c.podName() != "" && (c.outcome.asked || c.outcome.ours) {
-		c.sources().Report(told)
+		c.sources().Report(report)
 	}
 	return refusal
 }

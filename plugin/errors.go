@@ -28,7 +28,7 @@ var (
 		"CNI_NETNS is the host's own network namespace, or none",
 		"have the runtime pass the pod's own network namespace; rules in the host's would redirect the node"}
 	tryLater = fault{types.ErrTryAgainLater, "no_source",
-		"neither the agent nor the API server told what the pod is, which is or may be ours",
+		"neither the agent nor the API server answered what the pod is, which is or may be ours",
 		"check that the sidecar-cni agent runs on this node; the kubelet tries again by itself"}
 	tooSlow = fault{types.ErrTryAgainLater, "too_slow",
 		"the time for the call was over before the rules were written; nothing was",
@@ -126,7 +126,7 @@ func searched(err *podsource.Error) fault {
 // enough is how much of an error the kubelet's events have room for, beside what runtime and kubelet add.
 const enough = 800
 
-// text is what the runtime is told, and `kubectl describe pod` shows: the cause and what to do.
+// text is what the runtime is answered, and `kubectl describe pod` shows: the cause and what to do.
 func (f *failure) text() string {
 	remedy := f.remedy
 	if remedy != "" {

@@ -42,13 +42,13 @@ var eventReasons = map[string]string{
 
 // outcome goes on when its client has hung up, which is what the plugin does.
 func (s *Server) outcome(w http.ResponseWriter, r *http.Request) {
-	told, err := readOutcome(http.MaxBytesReader(w, r.Body, maxOutcome))
+	outcome, err := readOutcome(http.MaxBytesReader(w, r.Body, maxOutcome))
 	if err != nil {
 		refuse(w, http.StatusBadRequest, refusal{Reason: reasonMalformed, Message: err.Error()})
 		return
 	}
-	s.outcomes.count(told)
-	s.report(told)
+	s.outcomes.count(outcome)
+	s.report(outcome)
 	w.WriteHeader(http.StatusNoContent)
 }
 

@@ -17,7 +17,7 @@ type Outcome struct {
 	Namespace, Name, UID string
 	Outcome              string   // such as redirected, skipped, failed
 	Reason               string   // a word from a closed list: it becomes a metric's label
-	Message              string   // of a failure: what the runtime was told
+	Message              string   // of a failure: what the runtime was answered
 	Notices              []string // what whoever runs the pod must know: they become Events
 	Phases               map[string]time.Duration
 }
