@@ -27,7 +27,8 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestPlatforms holds the chart's table to the installer's: what is mounted is what the agent looks for.
+// TestPlatforms holds the chart's table to the installer's: what is mounted is what the agent looks
+// for.
 func TestPlatforms(t *testing.T) {
 	t.Parallel()
 	type place struct {
@@ -134,7 +135,8 @@ func TestRefusedWithoutAdmissionPolicies(t *testing.T) {
 	}
 }
 
-// TestArguments has the programs themselves read what the chart tells them, also as uninstall's Job rewrites it.
+// TestArguments has the programs themselves read what the chart tells them, also as uninstall's Job
+// rewrites it.
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	for _, s := range scenarios() {
@@ -155,8 +157,8 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestMounts holds that each directory that the agent is told of is the host's own, in the same place, and that nothing else
-// of the host is there.
+// TestMounts holds that each directory that the agent is told of is the host's own, in the same
+// place, and that nothing else of the host is there.
 func TestMounts(t *testing.T) {
 	t.Parallel()
 	for _, s := range scenarios() {
@@ -411,7 +413,8 @@ func TestAttachment(t *testing.T) {
 	}
 }
 
-// TestPluginConf gives the plugin its own defaults, each key that no value of the chart's stands for.
+// TestPluginConf gives the plugin its own defaults, each key that no value of the chart's stands
+// for.
 func TestPluginConf(t *testing.T) {
 	t.Parallel()
 	elsewhere := []string{"backend", "agentSocket", "kubeconfig", "stateDir", "excludeNamespaces"}
@@ -430,8 +433,8 @@ func TestPluginConf(t *testing.T) {
 	}
 }
 
-// TestAffinity: what an administrator demands of nodes is demanded beside what we do, in each of his terms. Nodes that an agent
-// cannot be on would hold up rollout and uninstallation for ever.
+// TestAffinity: what an administrator demands of nodes is demanded beside what we do, in each of
+// his terms. Nodes that an agent cannot be on would hold up rollout and uninstallation for ever.
 func TestAffinity(t *testing.T) {
 	t.Parallel()
 	ours := []corev1.NodeSelectorRequirement{

@@ -284,7 +284,8 @@ func resources(t *testing.T, c *cluster.Cluster) []string {
 	return slices.Compact(slices.Sorted(slices.Values(all)))
 }
 
-// policed tries what RBAC allows, with a token like the one that the kubelet gives the agent of node-a.
+// policed tries what RBAC allows, with a token like the one that the kubelet gives the agent of
+// node-a.
 func policed(t *testing.T, c *cluster.Cluster) {
 	for _, name := range []string{"node-a", "node-b"} {
 		makeNode(t, c, name)
@@ -460,8 +461,8 @@ func half(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-// TestLifecycle installs the product for real, on nodes of both generations of containerd, changes it, goes back, and takes
-// it away.
+// TestLifecycle installs the product for real, on nodes of both generations of containerd, changes
+// it, goes back, and takes it away.
 func TestLifecycle(t *testing.T) {
 	c := start(t, cluster.Options{Nodes: []cluster.NodeOptions{{Runtime: cluster.Containerd2}, {Runtime: cluster.Containerd1}}})
 	load(t, c)
@@ -511,7 +512,8 @@ func TestLifecycle(t *testing.T) {
 	t.Run("a node that is down", func(t *testing.T) { nodeDown(t, c) })
 }
 
-// givenUp has Helm give up waiting for the nodes, which take themselves out all the same, and goes back as the chart's README says.
+// givenUp has Helm give up waiting for the nodes, which take themselves out all the same, and goes
+// back as the chart's README says.
 func givenUp(t *testing.T, c *cluster.Cluster, before []map[string]string) {
 	out, err := helmIn(t, c, "uninstall", "sidecar-cni", "--namespace=mesh", "--timeout=1s")
 	if err == nil {
@@ -611,7 +613,8 @@ func look(t *testing.T, c *cluster.Cluster) {
 	})
 }
 
-// watch follows the agents' pods until it is asked what it saw: each node has to have a ready one all the time.
+// watch follows the agents' pods until it is asked what it saw: each node has to have a ready one
+// all the time.
 func watch(t *testing.T, c *cluster.Cluster) func() error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

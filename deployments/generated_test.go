@@ -110,7 +110,8 @@ A value that is not below is an error, and so is a value of the wrong kind.
 |---|---|---|
 `
 
-// TestChartReadme compares the chart's README with its values, and with the rights that TestRights finds.
+// TestChartReadme compares the chart's README with its values, and with the rights that TestRights
+// finds.
 func TestChartReadme(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -130,7 +131,8 @@ type value struct{ path, initial, about string }
 
 var valueKey = regexp.MustCompile(`^( *)([A-Za-z]+):`)
 
-// values reads values.yaml: a key with a comment is a value, whatever is within it, and a key without one holds values.
+// values reads values.yaml: a key with a comment is a value, whatever is within it, and a key
+// without one holds values.
 func values(t *testing.T) []value {
 	t.Helper()
 	data, err := os.ReadFile("chart/values.yaml")

@@ -1,5 +1,6 @@
-// Package deployments_test looks at the chart with the real Helm: at what it renders for each platform and feature, and
-// whether all that is written down about it still holds. What a real API server says about it is in the tests with the tag e2e.
+// Package deployments_test looks at the chart with the real Helm: at what it renders for each
+// platform and feature, and whether all that is written down about it still holds. What a real API
+// server says about it is in the tests with the tag e2e.
 package deployments_test
 
 import (
@@ -80,7 +81,8 @@ func helm(t *testing.T, args ...string) (string, error) {
 // policies have Helm believe that the API server knows ValidatingAdmissionPolicies.
 const policies = "--api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 
-// someImage is the value that the chart has no default for: the name under which tests have the image.
+// someImage is the value that the chart has no default for: the name under which tests have the
+// image.
 const someImage = "--set=image.repository=sidecar-cni/sidecar-cni"
 
 // render renders the chart for a namespace with values as --set takes them.

@@ -171,8 +171,8 @@ func contents(t *testing.T, image archive, d descriptor) {
 	}
 }
 
-// TestEveryRightIsNeeded has the agent try out its backend with the rights that the chart gives it, and with each of them but
-// one.
+// TestEveryRightIsNeeded has the agent try out its backend with the rights that the chart gives it,
+// and with each of them but one.
 func TestEveryRightIsNeeded(t *testing.T) {
 	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
 		t.Fatal("this needs root on Linux")
@@ -204,8 +204,8 @@ func TestEveryRightIsNeeded(t *testing.T) {
 	}
 }
 
-// TestAFileOfSomebodyElse has the agent meet one that others may not read, with the rights of repair.mode off and with those of
-// the default.
+// TestAFileOfSomebodyElse has the agent meet one that others may not read, with the rights of
+// repair.mode off and with those of the default.
 func TestAFileOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string]string{"off": "belongs to uid 1234 and has mode 0600", "repair": ""} {
@@ -222,7 +222,8 @@ func TestAFileOfSomebodyElse(t *testing.T) {
 	}
 }
 
-// TestADirectoryOfSomebodyElse is how Kubespray leaves the plugins' directory: root without DAC_OVERRIDE cannot write in it.
+// TestADirectoryOfSomebodyElse is how Kubespray leaves the plugins' directory: root without
+// DAC_OVERRIDE cannot write in it.
 func TestADirectoryOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{"": "the directory belongs to uid 1234 and has mode 0755", "extraCapabilities={DAC_OVERRIDE}": ""} {
@@ -255,7 +256,8 @@ func belongs(t *testing.T, file, text string, mode os.FileMode) {
 	}
 }
 
-// probe runs a pass that changes nothing, and takes a node out whose network belongs to somebody, which it still has to then.
+// probe runs a pass that changes nothing, and takes a node out whose network belongs to somebody,
+// which it still has to then.
 func probe(t *testing.T, backend string, rights []string) error {
 	t.Helper()
 	dir := t.TempDir()

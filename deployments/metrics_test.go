@@ -23,7 +23,8 @@ type metric struct {
 	labels []string
 }
 
-// metrics finds what is registered: prometheus.GaugeOpts{Name: ...}, and the names of the labels behind it.
+// metrics finds what is registered: prometheus.GaugeOpts{Name: ...}, and the names of the labels
+// behind it.
 func metrics(t *testing.T) map[string]metric {
 	t.Helper()
 	all := map[string]metric{}
@@ -125,7 +126,8 @@ type panels struct {
 // given are the labels that a scrape adds.
 var given = []string{"node", "namespace", "pod", "job", "instance", "le"}
 
-// TestExpressions has Prometheus' own parser read what alerts and dashboard ask for, and holds it to what the agent has.
+// TestExpressions has Prometheus' own parser read what alerts and dashboard ask for, and holds it
+// to what the agent has.
 func TestExpressions(t *testing.T) {
 	t.Parallel()
 	known, used := metrics(t), map[string]bool{}
@@ -229,8 +231,9 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// TestNodesThatAreNotAmiss holds the alert about nodes to the states that need nobody: pods start redirected, as far as this
-// agent is to say, or the agent is about to begin, or it was told to end.
+// TestNodesThatAreNotAmiss holds the alert about nodes to the states that need nobody: pods start
+// redirected, as far as this agent is to say, or the agent is about to begin, or it was told to
+// end.
 func TestNodesThatAreNotAmiss(t *testing.T) {
 	t.Parallel()
 	var rules alerts

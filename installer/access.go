@@ -21,8 +21,8 @@ import (
 
 const (
 	serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
-	// tokenLife is asked for; the API server may give less. An agent that is away, or cut off, for a day has left a token
-	// that still works.
+	// tokenLife is asked for; the API server may give less. An agent that is away, or cut off, for
+	// a day has left a token that still works.
 	tokenLife    = 48 * time.Hour
 	tokenTimeout = 5 * time.Second
 	tokenPause   = time.Minute // after a request that was refused
@@ -57,8 +57,8 @@ func (s *settings) agentClient() (*rest.RESTClient, error) {
 	return agent.NewClient(config)
 }
 
-// access chooses the token: a file that somebody keeps fresh, else one that the API server makes for an account of few
-// rights, else the agent's own.
+// access chooses the token: a file that somebody keeps fresh, else one that the API server makes
+// for an account of few rights, else the agent's own.
 func (s *settings) access(client *rest.RESTClient, onNode string) (access, error) {
 	a := access{server: cmp.Or(s.apiServer, s.inCluster)}
 	if a.server == "" {
@@ -84,8 +84,8 @@ func (s *settings) tokenPath() string {
 	return serviceAccountDir + "/token"
 }
 
-// installation is the name of this installation: that of the settings, else the uid of the agent's ServiceAccount, which is
-// another one whenever it was created anew.
+// installation is the name of this installation: that of the settings, else the uid of the agent's
+// ServiceAccount, which is another one whenever it was created anew.
 func (s *settings) installation() string {
 	if s.installID != "" {
 		return s.installID
@@ -129,8 +129,9 @@ func fromFile(path string) func(context.Context) ([]byte, error) {
 	}
 }
 
-// requested keeps a token until half of its life is over, and as long as it is good if the API server is away. An agent that
-// starts requests a new one, since that on the node may be of an account that was deleted and made anew.
+// requested keeps a token until half of its life is over, and as long as it is good if the API
+// server is away. An agent that starts requests a new one, since that on the node may be of an
+// account that was deleted and made anew.
 type requested struct {
 	client             *rest.RESTClient
 	namespace, account string

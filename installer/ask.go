@@ -10,8 +10,9 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 )
 
-// ask asks the container runtime what it has. Another runtime may be idle on the same node: only the one that runs the agent's
-// own pod is believed. Once its socket is known no other is asked, also while it does not answer.
+// ask asks the container runtime what it has. Another runtime may be idle on the same node: only
+// the one that runs the agent's own pod is believed. Once its socket is known no other is asked,
+// also while it does not answer.
 func (p *place) ask(ctx context.Context) (node.Runtime, error) {
 	var failed error
 	for _, socket := range p.sockets {
@@ -41,8 +42,8 @@ func (p *place) askAt(ctx context.Context, socket string) (node.Runtime, error) 
 	return runtime, err
 }
 
-// runsUs reports whether a runtime is the one that runs the node's pods. Outside of a pod the Node object decides by the name,
-// and without one there is nothing that speaks against it.
+// runsUs reports whether a runtime is the one that runs the node's pods. Outside of a pod the Node
+// object decides by the name, and without one there is nothing that speaks against it.
 func (p *place) runsUs(runtime node.Runtime) bool {
 	if p.podUID != "" {
 		return runtime.RunsPod
@@ -50,11 +51,13 @@ func (p *place) runsUs(runtime node.Runtime) bool {
 	return p.declared == "" || runtime.Name == node.RuntimeFromNode(p.declared).Name
 }
 
-// errNobody is of a runtime that cannot be asked: it is down, or its socket is elsewhere, or not mounted.
+// errNobody is of a runtime that cannot be asked: it is down, or its socket is elsewhere, or not
+// mounted.
 var errNobody = errors.New("the runtime's socket is not there, or its directory is not mounted into the agent's pod " +
 	"(--runtime-socket, the chart's runtimeSocket)")
 
-// notOurs is the error of a socket at which another runtime answers than the one that runs the node's pods.
+// notOurs is the error of a socket at which another runtime answers than the one that runs the
+// node's pods.
 type notOurs struct {
 	socket   string
 	runtime  node.Runtime

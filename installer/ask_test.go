@@ -68,7 +68,8 @@ func (r *rig) hasDropIn() bool {
 	return err == nil
 }
 
-// An idle containerd, which would load drop-ins, is beside the CRI-O that runs the pods, which does not.
+// An idle containerd, which would load drop-ins, is beside the CRI-O that runs the pods, which does
+// not.
 func TestARuntimeThatDoesNotRunTheAgentIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
@@ -113,8 +114,9 @@ func TestASilentRuntimeChangesNothing(t *testing.T) {
 	}
 }
 
-// TestALinkToARevision is microk8s: the runtime names the snap's revision, the settings a link to it, which leads elsewhere after
-// a refresh of the snap. So does k3s before its plugins had a fixed path.
+// TestALinkToARevision is microk8s: the runtime names the snap's revision, the settings a link to
+// it, which leads elsewhere after a refresh of the snap. So does k3s before its plugins had a fixed
+// path.
 func TestALinkToARevision(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

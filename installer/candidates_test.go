@@ -44,7 +44,8 @@ func (r aRuntime) listen(t *testing.T, socket string) (stop func()) {
 	return s.Stop
 }
 
-// The runtime is looked for at each socket until one is known to run the agent. From then on only that one is asked.
+// The runtime is looked for at each socket until one is known to run the agent. From then on only
+// that one is asked.
 func TestTheSocketThatIsOurs(t *testing.T) {
 	t.Parallel()
 	first, second := filepath.Join(t.TempDir(), "s"), filepath.Join(t.TempDir(), "s")

@@ -35,7 +35,8 @@ const (
 	reportAfter = 3
 )
 
-// undone notes that our work on a file is gone, and returns how long to wait before it is done again: nothing the first time.
+// undone notes that our work on a file is gone, and returns how long to wait before it is done
+// again: nothing the first time.
 func (c *writerConflict) undone(file string, now time.Time) time.Duration {
 	if file != c.file || now.Sub(c.last) > forgetAfter {
 		*c = writerConflict{file: file}
@@ -52,7 +53,8 @@ func (c *writerConflict) undone(file string, now time.Time) time.Duration {
 
 func (c *writerConflict) lasting() bool { return c.times >= reportAfter }
 
-// steady is what a node is shown to be in while another writer goes on: not ready, until our work has stood for a while.
+// steady is what a node is shown to be in while another writer goes on: not ready, until our work
+// has stood for a while.
 func (d *daemon) steady(now state) state {
 	if d.contested && now.reason == effective && !d.stands(now) {
 		return d.last
@@ -61,14 +63,15 @@ func (d *daemon) steady(now state) state {
 	return now
 }
 
-// stands reports whether our work has outlived the time in which a network that starts, or another agent, writes its file
-// again. A file of our own beside the network's is in nobody's way.
+// stands reports whether our work has outlived the time in which a network that starts, or another
+// agent, writes its file again. A file of our own beside the network's is in nobody's way.
 func (d *daemon) stands(now state) bool {
 	return now.way != chain.Inline && now.way != chain.Owned || time.Since(d.since) >= retryNowAfter
 }
 
-// checkConflict looks whether somebody has taken out what the last pass put in. The first time it is mended at once: it may be a
-// network plugin that was updated. One that goes on is left alone for longer and longer.
+// checkConflict looks whether somebody has taken out what the last pass put in. The first time it
+// is mended at once: it may be a network plugin that was updated. One that goes on is left alone
+// for longer and longer.
 func (d *daemon) checkConflict(ctx context.Context) time.Duration {
 	if d.placed.reason != effective || d.superseded() {
 		return 0

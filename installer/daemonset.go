@@ -42,7 +42,8 @@ type daemonSet struct {
 	} `json:"status"`
 }
 
-// managedField says who wrote some of an object's fields, and when. What it says about the fields is kept as it is.
+// managedField says who wrote some of an object's fields, and when. What it says about the fields
+// is kept as it is.
 type managedField map[string]json.RawMessage
 
 func (m managedField) text(key string) string {
@@ -101,7 +102,8 @@ func (p pod) ready() bool {
 	})
 }
 
-// homeless reports whether the scheduler has found that the pod can be on no node, and makes room for it on none.
+// homeless reports whether the scheduler has found that the pod can be on no node, and makes room
+// for it on none.
 func (p pod) homeless() bool {
 	return p.Spec.NodeName == "" && p.Status.NominatedNodeName == "" && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable

@@ -35,8 +35,8 @@ func dearest(name string) *corev1.Pod {
 	return pod
 }
 
-// TestThePassOverTheDearestPods has an agent compare and mend the rules of many such pods within its limit, with iptables,
-// whose programs count as well.
+// TestThePassOverTheDearestPods has an agent compare and mend the rules of many such pods within
+// its limit, with iptables, whose programs count as well.
 func TestThePassOverTheDearestPods(t *testing.T) {
 	t.Parallel()
 	const whole, open = 8, 4

@@ -17,8 +17,8 @@ import (
 // pluginType is the plugin's name: of its binary, and in a chain.
 const pluginType = "sidecar-cni"
 
-// entry is what stands in the chain: the plugin's type, what it needs of the runtime, and its configuration. What the plugin
-// would only warn about, or would fail pods for, is refused here.
+// entry is what stands in the chain: the plugin's type, what it needs of the runtime, and its
+// configuration. What the plugin would only warn about, or would fail pods for, is refused here.
 func (s *settings) entry(p place, backend string) ([]byte, error) {
 	ours := map[string]any{
 		"capabilities":      map[string]bool{netconf.AnnotationsCapability: true, netconf.DNSCapability: true},
@@ -70,7 +70,8 @@ func encode(fields map[string]any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// excluded are the namespaces that are left alone. The installer's own pods must start without the plugin.
+// excluded are the namespaces that are left alone. The installer's own pods must start without the
+// plugin.
 func (s *settings) excluded() []string {
 	names := append(slices.Clone(s.excludeNamespaces), s.namespace)
 	slices.Sort(names)

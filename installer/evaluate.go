@@ -10,7 +10,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 )
 
-// evaluate says what the node's state is, whatever was done. An error of the pass is a state that it could not mend.
+// evaluate says what the node's state is, whatever was done. An error of the pass is a state that
+// it could not mend.
 func (i *installer) evaluate(ctx context.Context, err error) state {
 	i.seen, _ = i.fingerprint() // before, so that what others write from here on is news
 	s := i.onDisk()
@@ -47,8 +48,9 @@ func (i *installer) onDisk() state {
 	return state{reason: reason(found.Reason), text: found.Text, way: found.Way, file: found.Primary}
 }
 
-// loaded asks the runtime, whose word counts. One that cannot be asked is believed to do what its documentation says. Where
-// another one answers, the settings are wrong about the runtime, and perhaps about its directories.
+// loaded asks the runtime, whose word counts. One that cannot be asked is believed to do what its
+// documentation says. Where another one answers, the settings are wrong about the runtime, and
+// perhaps about its directories.
 func (i *installer) loaded(ctx context.Context, s state) state {
 	runtime, err := i.ask(ctx)
 	if _, ok := errors.AsType[*notOurs](err); ok {

@@ -80,8 +80,8 @@ func setLevel(ctx context.Context, url string, args []string, out io.Writer) err
 	return err
 }
 
-// fromHere lets only callers in the pod's own network through, from loopback or from the address that they call: whoever may run a
-// program in the agent's container.
+// fromHere lets only callers in the pod's own network through, from loopback or from the address
+// that they call: whoever may run a program in the agent's container.
 func fromHere(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, err := netip.ParseAddrPort(r.RemoteAddr)

@@ -1,5 +1,6 @@
-// Sidecar-cni-installer puts the CNI plugin into a node's chain, keeps it there, and answers the plugin's questions. It is
-// a DaemonSet's program; run.go tells what it does all day, pass.go what it does to the node.
+// Sidecar-cni-installer puts the CNI plugin into a node's chain, keeps it there, and answers the
+// plugin's questions. It is a DaemonSet's program; run.go tells what it does all day, pass.go what
+// it does to the node.
 //
 //	sidecar-cni-installer run                the daemon
 //	sidecar-cni-installer run --once         one pass, as a job

@@ -44,7 +44,8 @@ func chartLimit(t *testing.T) int64 {
 	return limit << 20
 }
 
-// cidrs is a list of networks of so many bytes at most, and no more than a pod may have: of a list that is refused nothing is kept.
+// cidrs is a list of networks of so many bytes at most, and no more than a pod may have: of a list
+// that is refused nothing is kept.
 func cidrs(size int) string {
 	var b strings.Builder
 	for i := 0; i < redirect.MaxRules-100 && b.Len() < size-20; i++ {

@@ -34,7 +34,8 @@ type installer struct {
 	log     *zap.Logger
 }
 
-// pass does what is to be done, and says what the node's state is then. Nothing to do changes nothing.
+// pass does what is to be done, and says what the node's state is then. Nothing to do changes
+// nothing.
 func (i *installer) pass(ctx context.Context) (state, []string) {
 	unlock, err := i.run.Lock(ctx)
 	if err != nil {
@@ -63,8 +64,8 @@ func (i *installer) pass(ctx context.Context) (state, []string) {
 	return s, changes
 }
 
-// takenOut reports whether an uninstallation forbids this agent to write. The marker of an earlier installation, or of an
-// uninstallation of this one that was given up since, is removed.
+// takenOut reports whether an uninstallation forbids this agent to write. The marker of an earlier
+// installation, or of an uninstallation of this one that was given up since, is removed.
 func (i *installer) takenOut(ctx context.Context) (bool, error) {
 	marker, there, err := i.run.Marked()
 	if err != nil || !there {
@@ -76,8 +77,8 @@ func (i *installer) takenOut(ctx context.Context) (bool, error) {
 	return false, i.run.Resume(marker)
 }
 
-// younger reports whether the agent's pod was created after the uninstallation. A container that was started again in an older
-// pod is not; where nobody tells, the node stays out.
+// younger reports whether the agent's pod was created after the uninstallation. A container that
+// was started again in an older pod is not; where nobody tells, the node stays out.
 func (i *installer) younger(ctx context.Context, marker node.Marker) bool {
 	if marker.Withdrawn.IsZero() || i.created == nil {
 		return false
@@ -99,8 +100,8 @@ func (i *installer) outState() state {
 		"or when the file uninstalled in " + i.run.Path + " is removed"}
 }
 
-// superseded reports whether a newer agent is in charge, as during an update. One that cannot tell goes on: writing what is
-// there already changes nothing.
+// superseded reports whether a newer agent is in charge, as during an update. One that cannot tell
+// goes on: writing what is there already changes nothing.
 func (i *installer) superseded() bool {
 	if i.member == nil {
 		return false
@@ -113,7 +114,8 @@ func (i *installer) superseded() bool {
 	return older && err == nil
 }
 
-// behind is the state while another agent is in charge. What its entry looks like is its matter; that there is one is ours.
+// behind is the state while another agent is in charge. What its entry looks like is its matter;
+// that there is one is ours.
 func (i *installer) behind() state {
 	s := i.onDisk()
 	if s.way != "" {
@@ -122,8 +124,9 @@ func (i *installer) behind() state {
 	return s
 }
 
-// lead takes charge: not before our own entry is in its place, since an agent that cannot work must not stop one that can.
-// The pass holds the lock, so no other agent meanwhile takes our entry for a stranger's.
+// lead takes charge: not before our own entry is in its place, since an agent that cannot work must
+// not stop one that can. The pass holds the lock, so no other agent meanwhile takes our entry for a
+// stranger's.
 func (i *installer) lead() error {
 	if i.member != nil || i.join == nil {
 		return nil
@@ -141,8 +144,8 @@ func (i *installer) lead() error {
 	return i.run.Announce(there)
 }
 
-// install writes what the entry needs before the entry. The credentials are for the time when the agent is away: without
-// them the node is not ready, but its pods are served.
+// install writes what the entry needs before the entry. The credentials are for the time when the
+// agent is away: without them the node is not ready, but its pods are served.
 func (i *installer) install(ctx context.Context, note func(string)) error {
 	if err := i.findOut(ctx); err != nil {
 		return err
@@ -170,7 +173,8 @@ func (i *installer) install(ctx context.Context, note func(string)) error {
 	return late
 }
 
-// findOut asks what may have changed, or was not known before: what the runtime uses, what the node is, what it can.
+// findOut asks what may have changed, or was not known before: what the runtime uses, what the node
+// is, what it can.
 func (i *installer) findOut(ctx context.Context) error {
 	runtime, err := i.ask(ctx)
 	if err == nil {
@@ -198,7 +202,8 @@ func (i *installer) findOut(ctx context.Context) error {
 	return nil
 }
 
-// rival is another mesh's plugin in the chain. Beside it nothing is written, not even what would do no harm.
+// rival is another mesh's plugin in the chain. Beside it nothing is written, not even what would do
+// no harm.
 func (i *installer) rival() error {
 	spec, err := i.spec()
 	if err != nil {
@@ -269,8 +274,8 @@ func (i *installer) enter(note func(string)) error {
 	return err
 }
 
-// nudge has the runtime look again, which watches its directory and nothing below it. It is owed since the last drop-in was
-// written, perhaps by an agent that was killed then.
+// nudge has the runtime look again, which watches its directory and nothing below it. It is owed
+// since the last drop-in was written, perhaps by an agent that was killed then.
 func (i *installer) nudge() error {
 	if !i.owed {
 		return nil
@@ -298,8 +303,8 @@ func (i *installer) spec() (chain.Spec, error) {
 	}, err
 }
 
-// loadsDropIns believes a drop-in that is there while nobody tells what the runtime is, as after a reboot without the API
-// server: it was written when it was known.
+// loadsDropIns believes a drop-in that is there while nobody tells what the runtime is, as after a
+// reboot without the API server: it was written when it was known.
 func (i *installer) loadsDropIns() bool {
 	if i.runtime.Name != "" {
 		return i.runtime.LoadsDropIns()

@@ -69,8 +69,8 @@ func (s *settings) place(object *corev1.Node) place {
 	return p
 }
 
-// provide makes the directories that are missing, where they are no guess. Later on it is left to whoever deleted one to make it
-// again: he may be about to.
+// provide makes the directories that are missing, where they are no guess. Later on it is left to
+// whoever deleted one to make it again: he may be about to.
 func (i *installer) provide() {
 	for _, dir := range []string{i.conf.Path, filepath.Dir(i.binary)} {
 		if !i.known {
@@ -104,7 +104,8 @@ func (p *place) readMultus() (chain.Dir, error) {
 	return dir, err
 }
 
-// credentialsDir is within the conf directory: what the plugin needs has to be there after a reboot, before the agent is.
+// credentialsDir is within the conf directory: what the plugin needs has to be there after a
+// reboot, before the agent is.
 const credentialsDir = pluginType + ".d"
 
 // source is where the plugin is copied from.

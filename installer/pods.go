@@ -15,7 +15,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/plugin/record"
 )
 
-// hostProc shows the host's processes: the pod of the installer shares their namespace, if repair is on.
+// hostProc shows the host's processes: the pod of the installer shares their namespace, if repair
+// is on.
 const hostProc = "/proc"
 
 func (d *daemon) newRepairer() *repair.Repairer {
@@ -46,8 +47,8 @@ func (d *daemon) usedBackend() string {
 	return backend
 }
 
-// Pods that could not be looked at are looked at again after firstLook, then after twice as long, and so on: after a reboot many
-// come back together, and not all of them before the agent.
+// Pods that could not be looked at are looked at again after firstLook, then after twice as long,
+// and so on: after a reboot many come back together, and not all of them before the agent.
 const firstLook = time.Second
 
 // lookSoon asks for a look at the pods; one that is asked for already is enough.
@@ -58,8 +59,9 @@ func (d *daemon) lookSoon() {
 	}
 }
 
-// lookAfterPods looks at the running pods: when the agent starts, when the chain has come into effect, after an outage of the
-// API server, when it is asked to, and every now and then. In mode off only records of pods that are gone are dropped.
+// lookAfterPods looks at the running pods: when the agent starts, when the chain has come into
+// effect, after an outage of the API server, when it is asked to, and every now and then. In mode
+// off only records of pods that are gone are dropped.
 func (d *daemon) lookAfterPods(ctx context.Context) {
 	if d.pods.WaitForSync(ctx) != nil {
 		return
@@ -90,8 +92,8 @@ func (d *daemon) lookAfterPods(ctx context.Context) {
 	}
 }
 
-// lookOnce does not evict while the chain is not in effect: what is created anew would be no better. It reports whether some
-// pods are unsettled.
+// lookOnce does not evict while the chain is not in effect: what is created anew would be no
+// better. It reports whether some pods are unsettled.
 func (d *daemon) lookOnce(ctx context.Context) (bool, error) {
 	if d.settings.repair == string(repair.Evict) && !d.status.now.Load().ready() {
 		return false, nil
@@ -100,8 +102,9 @@ func (d *daemon) lookOnce(ctx context.Context) (bool, error) {
 	return unsettled(summary.Results), err
 }
 
-// unsettled reports whether some pods are starting, or were not found: after a reboot a pod has its old address until the kubelet
-// reports, and no process until its network is set up, which may be by the chain of before our entry.
+// unsettled reports whether some pods are starting, or were not found: after a reboot a pod has its
+// old address until the kubelet reports, and no process until its network is set up, which may be
+// by the chain of before our entry.
 func unsettled(results []repair.Result) bool {
 	return slices.ContainsFunc(results, func(x repair.Result) bool {
 		return x.Finding == repair.Starting || x.Finding == repair.Unreachable

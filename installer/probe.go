@@ -24,8 +24,8 @@ type probed struct {
 
 var backends = []string{netconf.NFTables, netconf.IptablesNFT, netconf.IptablesLegacy}
 
-// probe tries out the backends in the order of preference. The one that is configured is taken at its word only if it works:
-// with another one every meshed pod would fail.
+// probe tries out the backends in the order of preference. The one that is configured is taken at
+// its word only if it works: with another one every meshed pod would fail.
 func (s *settings) probe(ctx context.Context) (probed, error) {
 	p := probed{lacks: map[string]string{}}
 	var all []string
@@ -96,8 +96,8 @@ func (s *settings) tryIptables(ctx context.Context, variant iptables.Variant) (l
 	return lacks, err
 }
 
-// throwAway gives the calling thread, which shall end, a new network namespace. Without the right to make one it stays in
-// that of the installer's pod, which by the chart is never the host's.
+// throwAway gives the calling thread, which shall end, a new network namespace. Without the right
+// to make one it stays in that of the installer's pod, which by the chart is never the host's.
 func throwAway() error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil && !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("make network namespace: %w", err)

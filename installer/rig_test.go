@@ -251,7 +251,8 @@ func (d *daemon) metric(series string) string {
 	return ""
 }
 
-// tree is a directory's content. Our own sub-directory is one line: its files are the subject of other tests.
+// tree is a directory's content. Our own sub-directory is one line: its files are the subject of
+// other tests.
 func (r *rig) tree(dir string) map[string]string {
 	r.t.Helper()
 	all := map[string]string{}

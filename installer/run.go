@@ -30,8 +30,8 @@ import (
 
 const (
 	askTimeout = 3 * time.Second // of a question about the node
-	// A pass that changed nothing is made again so often even if nothing seems to have happened: a token is to be renewed, an
-	// event may have been lost.
+	// A pass that changed nothing is made again so often even if nothing seems to have happened: a
+	// token is to be renewed, an event may have been lost.
 	passEvery = 30 * time.Second
 	// The runtime loads a changed file within milliseconds; it is asked again when it may have.
 	loadPause   = time.Second
@@ -97,8 +97,8 @@ func (s *settings) daemon(ctx context.Context, log *zap.Logger, level zap.Atomic
 	return err
 }
 
-// answer serves the plugin. During an update it takes the socket over from an agent that knows the node's pods, so it first
-// has a while to learn them.
+// answer serves the plugin. During an update it takes the socket over from an agent that knows the
+// node's pods, so it first has a while to learn them.
 func (d *daemon) answer(ctx context.Context) error {
 	learning, cancel := context.WithTimeout(ctx, askTimeout)
 	_ = d.pods.WaitForSync(learning) // without them each question is passed on to the API server
@@ -134,9 +134,9 @@ func (d *daemon) awaitTurn(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// serves reports whether the socket is this agent's to take: it is in charge, or nobody else answers. Who is in charge does not
-// depend on the node's state: where there is no network, say, no agent is effective, and two would take the socket from each
-// other.
+// serves reports whether the socket is this agent's to take: it is in charge, or nobody else
+// answers. Who is in charge does not depend on the node's state: where there is no network, say, no
+// agent is effective, and two would take the socket from each other.
 func (d *daemon) serves() bool {
 	if d.leads.Load() && !d.newer.Load() {
 		return true
@@ -149,8 +149,9 @@ func (d *daemon) serves() bool {
 	return false
 }
 
-// guardSocket ends the serving of a socket that nobody reaches any more, if it is this agent's to take again: a newer one may
-// have ended in the middle of an update and left its own socket, or none.
+// guardSocket ends the serving of a socket that nobody reaches any more, if it is this agent's to
+// take again: a newer one may have ended in the middle of an update and left its own socket, or
+// none.
 func (d *daemon) guardSocket(ctx context.Context, socket *agent.Socket, end func()) {
 	ticker := time.NewTicker(loadPause)
 	defer ticker.Stop()
@@ -225,7 +226,8 @@ func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, erro
 	return d, nil
 }
 
-// installer makes the part that passes need. A wrong setting is an error at once; what the node lacks is said in its state.
+// installer makes the part that passes need. A wrong setting is an error at once; what the node
+// lacks is said in its state.
 func (s *settings) installer(ctx context.Context, object *corev1.Node, client *rest.RESTClient, log *zap.Logger) (*installer, error) {
 	i := &installer{
 		settings: *s, place: s.place(object), run: node.RunDir{Path: s.runDir}, object: nodestatus.New(client, s.nodeName).Info, owed: true, log: log,
@@ -256,8 +258,9 @@ func (s *settings) installer(ctx context.Context, object *corev1.Node, client *r
 	return i, err
 }
 
-// reconcileLoop makes a pass whenever something has changed that matters, until ctx ends. A directory that was deleted on the node and
-// made again is seen by a new mount only: the kubelet gives the container one when it starts it anew.
+// reconcileLoop makes a pass whenever something has changed that matters, until ctx ends. A
+// directory that was deleted on the node and made again is seen by a new mount only: the kubelet
+// gives the container one when it starts it anew.
 func (d *daemon) reconcileLoop(ctx context.Context) error {
 	changes, err := node.Watch(ctx, d.watched(), d.log)
 	if err != nil {
@@ -320,7 +323,8 @@ func (d *daemon) shareFindings() {
 	d.networkFirst.Store(d.runtime.Name == "containerd" || d.runtime.Name == "cri-o")
 }
 
-// reconcile makes a pass, unless another writer has just undone the last one again, and says when the next is due.
+// reconcile makes a pass, unless another writer has just undone the last one again, and says when
+// the next is due.
 func (d *daemon) reconcile(ctx context.Context) time.Duration {
 	if pause := d.checkConflict(ctx); pause > 0 {
 		return pause

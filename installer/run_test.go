@@ -133,8 +133,9 @@ func TestUninstallAfterEachWay(t *testing.T) {
 	}
 }
 
-// A directory that is deleted on the node and made anew, as an upgrade of a distribution's package may do, is not the one that
-// was mounted. The daemon has that one by a descriptor here, as a container has it by its mount.
+// A directory that is deleted on the node and made anew, as an upgrade of a distribution's package
+// may do, is not the one that was mounted. The daemon has that one by a descriptor here, as a
+// container has it by its mount.
 func TestADirectoryThatIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	multus := `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus"}`
@@ -173,7 +174,8 @@ func TestADirectoryThatIsMadeAnew(t *testing.T) {
 	}
 }
 
-// Where the parent is mounted, a directory that is made anew is seen without a new mount. A parent that is deleted is not.
+// Where the parent is mounted, a directory that is made anew is seen without a new mount. A parent
+// that is deleted is not.
 func TestADirectoryThatIsMadeAnewInItsParent(t *testing.T) {
 	t.Parallel()
 	for _, parentToo := range []bool{false, true} {
@@ -257,8 +259,9 @@ func TestADaemonObeysTheMarkerUntilItIsInstalledAnew(t *testing.T) {
 	r.start("--install-id", "second").says(200, "10-bridge.conflist runs our entry")
 }
 
-// TestAnUninstallationThatWasGivenUp has agents of one installation beside an uninstallation that broke off. Only one whose pod
-// was created after it takes the node in again, and the pod that uninstalls lets it.
+// TestAnUninstallationThatWasGivenUp has agents of one installation beside an uninstallation that
+// broke off. Only one whose pod was created after it takes the node in again, and the pod that
+// uninstalls lets it.
 func TestAnUninstallationThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
@@ -313,7 +316,8 @@ func TestANodeThatWasTakenOutByHand(t *testing.T) {
 	r.start("--install-id", "one", "--pod-name", "later").says(503, "uninstalled")
 }
 
-// TestUninstallOfADirectoryThatWasDeleted does not say that a node is out which it cannot see, and ends for a new mount.
+// TestUninstallOfADirectoryThatWasDeleted does not say that a node is out which it cannot see, and
+// ends for a new mount.
 func TestUninstallOfADirectoryThatWasDeleted(t *testing.T) {
 	t.Parallel()
 	for _, below := range []string{"", "net.d"} { // of what is mounted
@@ -457,7 +461,8 @@ func TestAnotherMeshIsLeftAlone(t *testing.T) {
 	d.says(200)
 }
 
-// The neighbour writes the whole file every 100 ms, as a network plugin's agent might that insists on its own.
+// The neighbour writes the whole file every 100 ms, as a network plugin's agent might that insists
+// on its own.
 func TestANeighbourThatInsists(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
@@ -553,7 +558,8 @@ func TestTokenRotation(t *testing.T) {
 	}
 }
 
-// Without the API server a node gets its chain all the same; it is ready when it can answer for its pods.
+// Without the API server a node gets its chain all the same; it is ready when it can answer for its
+// pods.
 func TestTheAPIServerIsAwayAtTheStart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
@@ -596,7 +602,8 @@ func TestTheTaintIsRemovedOnceTheChainIsEffective(t *testing.T) {
 	}
 }
 
-// A network that starts writes its file more than once, and a taint that was taken away too early does not come back.
+// A network that starts writes its file more than once, and a taint that was taken away too early
+// does not come back.
 func TestNothingIsToldBeforeTheEntryHasStood(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
@@ -638,7 +645,8 @@ func condition(n *corev1.Node) string {
 	return ""
 }
 
-// During an update two agents share the node: the newer one is in charge, and the older one again if that dies.
+// During an update two agents share the node: the newer one is in charge, and the older one again
+// if that dies.
 func TestTwoAgents(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
@@ -682,7 +690,8 @@ func TestTwoAgents(t *testing.T) {
 	}
 }
 
-// The agents of a rollout that is stuck, here for want of a network, do not take the socket from each other.
+// The agents of a rollout that is stuck, here for want of a network, do not take the socket from
+// each other.
 func TestTwoAgentsWithoutANetwork(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
@@ -740,7 +749,8 @@ func TestANewerAgentThatCannotWorkIsNotInCharge(t *testing.T) {
 	}
 }
 
-// Uninstalling by hand, with no flag but where the agent keeps its files, finds what the agent has done and binds it.
+// Uninstalling by hand, with no flag but where the agent keeps its files, finds what the agent has
+// done and binds it.
 func TestUninstallByHand(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
@@ -764,7 +774,8 @@ func TestUninstallByHand(t *testing.T) {
 	}
 }
 
-// The runtime watches its directory and nothing below it. An agent that was killed after it wrote a drop-in has not told it.
+// The runtime watches its directory and nothing below it. An agent that was killed after it wrote a
+// drop-in has not told it.
 func TestADropInThatWasThereIsToldToTheRuntime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})

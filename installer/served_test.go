@@ -58,8 +58,8 @@ func meshed(name string) *corev1.Pod {
 	}
 }
 
-// What the daemon has made of a directory, libcni loads and runs: in each of the ways a pod comes out redirected, and its end
-// leaves nothing.
+// What the daemon has made of a directory, libcni loads and runs: in each of the ways a pod comes
+// out redirected, and its end leaves nothing.
 func TestLibcniRunsTheChain(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"inline", "owned", "dropin"} {

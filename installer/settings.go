@@ -188,8 +188,8 @@ func (v *value) Set(text string) error {
 // serviceLink is what the kubelet sets for a Service whose name begins like ours.
 var serviceLink = regexp.MustCompile(`_(SERVICE_(HOST|PORT.*)|PORT(_.*)?)$`)
 
-// fromEnvironment sets the flags that the command line leaves out. A variable of ours that stands for nothing, in no command, is a
-// mistake: all commands that run in a pod have the same variables.
+// fromEnvironment sets the flags that the command line leaves out. A variable of ours that stands
+// for nothing, in no command, is a mistake: all commands that run in a pod have the same variables.
 func fromEnvironment(flags *pflag.FlagSet, environ []string) error {
 	known := map[string]*pflag.Flag{}
 	flags.VisitAll(func(f *pflag.Flag) {

@@ -9,7 +9,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 )
 
-// reason is one of a closed set of words that say what a node's state is: those of package chain, and these.
+// reason is one of a closed set of words that say what a node's state is: those of package chain,
+// and these.
 type reason string
 
 const (
@@ -75,7 +76,8 @@ func reasons() []reason {
 	return append(first, rest...)
 }
 
-// state is what a node is in: evaluated, after each pass, from what is on the disk and what the runtime says.
+// state is what a node is in: evaluated, after each pass, from what is on the disk and what the
+// runtime says.
 type state struct {
 	reason reason
 	text   string // a sentence: what is wrong, and what to do

@@ -32,7 +32,8 @@ const unaskedPause = 2 * time.Second
 // againPause is between two tries, and two looks for what has come back.
 const againPause = 10 * time.Second
 
-// uninstall takes the node out. If it shall stay, it tries until it has, and then waits to be ended.
+// uninstall takes the node out. If it shall stay, it tries until it has, and then waits to be
+// ended.
 func (c *command) uninstall(ctx context.Context, e env) error {
 	level := c.level()
 	u := &uninstallation{settings: c.settings, log: newLogger(level, e.stderr)}
@@ -66,8 +67,8 @@ type uninstallation struct {
 	retracted bool // nothing is left of what was reported to the API server
 }
 
-// again takes the node out, looks again for what has come back, and tells each time what came of it. It ends where only a new
-// mount helps.
+// again takes the node out, looks again for what has come back, and tells each time what came of
+// it. It ends where only a new mount helps.
 func (u *uninstallation) again(ctx context.Context, tell func(state)) error {
 	ticker := time.NewTicker(againPause)
 	defer ticker.Stop()
@@ -102,9 +103,10 @@ func afterUninstall(left []string, err error) state {
 	return state{reason: uninstalled, text: "the node is out", out: true}
 }
 
-// once first has the daemon learn that it has to stop; then the entry goes, then what the entry needed. Whatever was done already
-// is not missed, so it can be run again after any interruption. It returns what it had to leave. All of it is done under the
-// lock: an agent that may take the node in again does so before or after.
+// once first has the daemon learn that it has to stop; then the entry goes, then what the entry
+// needed. Whatever was done already is not missed, so it can be run again after any interruption.
+// It returns what it had to leave. All of it is done under the lock: an agent that may take the
+// node in again does so before or after.
 func (u *uninstallation) once(ctx context.Context) (left []string, err error) {
 	run := node.RunDir{Path: u.settings.runDir}
 	unlock, err := run.Lock(ctx)
@@ -131,8 +133,8 @@ func (u *uninstallation) once(ctx context.Context) (left []string, err error) {
 	return left, err
 }
 
-// retract removes what the agent has reported about its node and its pods: nobody keeps it up to date from now on. It returns what
-// had to stay.
+// retract removes what the agent has reported about its node and its pods: nobody keeps it up to
+// date from now on. It returns what had to stay.
 func (s *settings) retract(ctx context.Context, log *zap.Logger) (left []string) {
 	if s.nodeName == "" || !s.condition && !s.label {
 		return nil
@@ -161,8 +163,9 @@ func (s *settings) retract(ctx context.Context, log *zap.Logger) (left []string)
 	return left
 }
 
-// uninstaller finds out where things are: what no flag tells, the agent has written down, else the Node object tells. And it
-// leaves the marker, which binds the agents of the installation that is in charge.
+// uninstaller finds out where things are: what no flag tells, the agent has written down, else the
+// Node object tells. And it leaves the marker, which binds the agents of the installation that is
+// in charge.
 func (s *settings) uninstaller(ctx context.Context, log *zap.Logger) (*installer, error) {
 	run := node.RunDir{Path: s.runDir}
 	there, err := run.Announced()
@@ -178,7 +181,8 @@ func (s *settings) uninstaller(ctx context.Context, log *zap.Logger) (*installer
 	return i, mark(run, node.Marker{ID: cmp.Or(s.installID, there.ID, s.installation()), Withdrawn: s.withdrawn})
 }
 
-// mark writes the marker. One that was left by hand stays: whoever took that node out alone does not want it back with the others.
+// mark writes the marker. One that was left by hand stays: whoever took that node out alone does
+// not want it back with the others.
 func mark(run node.RunDir, m node.Marker) error {
 	there, marked, err := run.Marked()
 	if err == nil && marked && there.Withdrawn.IsZero() && there.Concerns(m.ID) {
@@ -205,8 +209,9 @@ func (s *settings) nodeObject(ctx context.Context) *corev1.Node {
 	return object
 }
 
-// takeOut returns what it had to leave, and why. The entry goes whatever the runtime says, or if it says nothing: it only
-// decides how long to wait, and whether the binary may go, without which every pod would fail if it still were in the chain.
+// takeOut returns what it had to leave, and why. The entry goes whatever the runtime says, or if it
+// says nothing: it only decides how long to wait, and whether the binary may go, without which
+// every pod would fail if it still were in the chain.
 func (i *installer) takeOut(ctx context.Context, note func(string)) (left []string, err error) {
 	if runtime, err := i.ask(ctx); err == nil {
 		i.runtime = runtime
@@ -242,7 +247,8 @@ func (i *installer) takeOut(ctx context.Context, note func(string)) (left []stri
 	return i.dropBinary(note)
 }
 
-// notifyRuntime has the runtime look, unless it says that it has: an earlier try may have been ended before that.
+// notifyRuntime has the runtime look, unless it says that it has: an earlier try may have been
+// ended before that.
 func (i *installer) notifyRuntime(ctx context.Context) error {
 	if _, err := os.Stat(i.conf.Path); errors.Is(err, fs.ErrNotExist) {
 		return nil // where it is out of reach, leave has said so
@@ -254,7 +260,8 @@ func (i *installer) notifyRuntime(ctx context.Context) error {
 	return i.conf.Nudge()
 }
 
-// dropBinary removes it where nothing can name it any more: without it, a pod whose DEL runs it would stay forever.
+// dropBinary removes it where nothing can name it any more: without it, a pod whose DEL runs it
+// would stay forever.
 func (i *installer) dropBinary(note func(string)) (left []string, err error) {
 	if _, err := os.Stat(i.binary); errors.Is(err, fs.ErrNotExist) {
 		return nil, node.Sweep(filepath.Dir(i.binary))
@@ -281,8 +288,8 @@ func (i *installer) leave(conf node.Conf, plan func(chain.Dir) (chain.Plan, erro
 	return i.carry(conf, plan, note)
 }
 
-// awaitReload waits until the runtime says that its chain is without us. One that cannot be asked has time for it. silent is
-// why one did not answer that should have.
+// awaitReload waits until the runtime says that its chain is without us. One that cannot be asked
+// has time for it. silent is why one did not answer that should have.
 func (i *installer) awaitReload(ctx context.Context) (silent, err error) {
 	began := time.Now()
 	ticker := time.NewTicker(loadPause / 5)

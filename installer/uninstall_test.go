@@ -97,8 +97,8 @@ func (e elsewhere) Status(context.Context, *cri.StatusRequest) (*cri.StatusRespo
 		`","Networks":[{"Config":{"Plugins":[{"Network":{"type":"` + e.chain + `"}}]}}]}`}}, nil
 }
 
-// A node is taken out whatever listens at the socket: worthless credentials in a chain that still has the plugin would have
-// every pod of the mesh refused.
+// A node is taken out whatever listens at the socket: worthless credentials in a chain that still
+// has the plugin would have every pod of the mesh refused.
 func TestUninstallBesideAnyRuntime(t *testing.T) {
 	t.Parallel()
 	listen := func(r *rig) net.Listener {

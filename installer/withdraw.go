@@ -49,7 +49,8 @@ func (c *command) withdraw(ctx context.Context, e env) error {
 	return err
 }
 
-// changeWhenAllowed gives the account's rights some time to take effect, which may be granted only when the Job is started.
+// changeWhenAllowed gives the account's rights some time to take effect, which may be granted only
+// when the Job is started.
 func (w withdrawal) changeWhenAllowed(ctx context.Context) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -82,9 +83,9 @@ func (w withdrawal) await(ctx context.Context, out io.Writer) error {
 	}
 }
 
-// dropBinding deletes the RoleBinding that lets this account change the DaemonSet. It is the last act: nothing can be done
-// without it. It must not wait for a hook of Helm's, which not everything that reads a chart obeys. That it stays is no reason to
-// keep the release.
+// dropBinding deletes the RoleBinding that lets this account change the DaemonSet. It is the last
+// act: nothing can be done without it. It must not wait for a hook of Helm's, which not everything
+// that reads a chart obeys. That it stays is no reason to keep the release.
 func (s *settings) dropBinding(client *rest.RESTClient, out io.Writer) {
 	if s.binding == "" {
 		return
@@ -112,8 +113,9 @@ func (w withdrawal) done(ctx context.Context) (nodes int, done bool) {
 	return nodes, d.Status.Updated >= nodes && d.Status.Ready >= nodes && len(w.left(pods)) == 0
 }
 
-// homelessGrace is how long a pod has to have been on no node for nobody to wait for it any more: Fargate's and virtual nodes,
-// for which an older chart makes pods, never have one. A node that was just made room on, or is about to be, has one by then.
+// homelessGrace is how long a pod has to have been on no node for nobody to wait for it any more:
+// Fargate's and virtual nodes, for which an older chart makes pods, never have one. A node that was
+// just made room on, or is about to be, has one by then.
 const homelessGrace = 15 * time.Second
 
 // note writes down since when pods have been on no node.
@@ -144,11 +146,12 @@ const grantGrace = 20 * time.Second
 // manager is whom the API server names as the writer of what withdraw changes.
 const manager = "sidecar-cni-withdraw"
 
-// withdrawnAnnotation of the DaemonSet says when it was told to take its nodes out, by the Job's clock.
+// withdrawnAnnotation of the DaemonSet says when it was told to take its nodes out, by the Job's
+// clock.
 const withdrawnAnnotation = "sidecar-cni.io/withdrawn"
 
-// change replaces the word run by uninstall --stay. All pods are replaced at once: an update that waits for one node after the
-// other would wait for one that is down.
+// change replaces the word run by uninstall --stay. All pods are replaced at once: an update that
+// waits for one node after the other would wait for one that is down.
 func (w withdrawal) change(ctx context.Context) error {
 	d, err := w.get(ctx)
 	if err != nil {
@@ -177,8 +180,9 @@ func (w withdrawal) change(ctx context.Context) error {
 	return err
 }
 
-// announce notes on the DaemonSet that it is withdrawn, and returns the argument that tells its pods when that was. The pods are
-// told no time of a clock but the API server's, which also says when a pod was created.
+// announce notes on the DaemonSet that it is withdrawn, and returns the argument that tells its
+// pods when that was. The pods are told no time of a clock but the API server's, which also says
+// when a pod was created.
 func (w withdrawal) announce(ctx context.Context) (args []string, err error) {
 	note := map[string]string{withdrawnAnnotation: time.Now().UTC().Format(time.RFC3339Nano)} // another one each time, so that it is written
 	d, err := w.patch(ctx, types.MergePatchType, map[string]any{"metadata": map[string]any{"annotations": note}})
@@ -193,8 +197,8 @@ func (w withdrawal) announce(ctx context.Context) (args []string, err error) {
 	return args, nil
 }
 
-// disown gives up the ownership of what was changed, so that whoever installs again with a server-side apply, as Helm does, meets
-// no conflict.
+// disown gives up the ownership of what was changed, so that whoever installs again with a
+// server-side apply, as Helm does, meets no conflict.
 func (w withdrawal) disown(ctx context.Context) error {
 	const tries = 5 // the controller writes the status meanwhile
 	var err error

@@ -17,7 +17,8 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 )
 
-// workloads is an API server with one DaemonSet, whose controller has done its work, or has not on some nodes.
+// workloads is an API server with one DaemonSet, whose controller has done its work, or has not on
+// some nodes.
 type workloads struct {
 	mu     sync.Mutex
 	set    []byte
@@ -30,7 +31,8 @@ type workloads struct {
 // withdrawnAt is when the API server of these tests has carried out a patch.
 const withdrawnAt = "2026-03-04T05:06:07Z"
 
-// patch does what an API server does, and keeps who did it: an entry for a change of anything but the entries.
+// patch does what an API server does, and keeps who did it: an entry for a change of anything but
+// the entries.
 func (w *workloads) patch(r *http.Request) error {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -182,7 +184,8 @@ func unbound(node, status string) string {
 
 const unschedulable = `"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable"}]`
 
-// Pods for nodes that can have none, as Fargate's, are made by an older chart, and never bound. Others are only late.
+// Pods for nodes that can have none, as Fargate's, are made by an older chart, and never bound.
+// Others are only late.
 func TestWithdrawAndPodsThatAreOnNoNode(t *testing.T) {
 	t.Parallel()
 	rows := map[string]struct{ status, want string }{

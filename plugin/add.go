@@ -12,7 +12,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
 )
 
-// add redirects a new pod, if it is ours. What the previous plugins made of it is the answer in any case.
+// add redirects a new pod, if it is ours. What the previous plugins made of it is the answer in any
+// case.
 func add(ctx context.Context, c *call) error {
 	answer, err := c.result()
 	if err != nil {
@@ -48,8 +49,9 @@ func (c *call) skip(why redirect.Skip) {
 	c.outcome.message, c.outcome.word, c.outcome.reason = "skipped pod", "skipped", string(why)
 }
 
-// program writes rules and record. The record comes first, unseen: most of what can fail about it fails before the
-// kernel was touched. Without a record the rules go again, as far as this call wrote them: nobody could verify them.
+// program writes rules and record. The record comes first, unseen: most of what can fail about it
+// fails before the kernel was touched. Without a record the rules go again, as far as this call
+// wrote them: nobody could verify them.
 func (c *call) program(ctx context.Context, n *sandbox, policy redirect.Policy) error {
 	c.outcome.backend = c.backendFor(n)
 	tables, err := findBackend(c.outcome.backend)
@@ -107,7 +109,8 @@ func (c *call) apply(ctx context.Context, tables backend, rules redirect.Ruleset
 	return nil
 }
 
-// earlierRules are those of an earlier call for the same sandbox, whose record still holds; nil without one.
+// earlierRules are those of an earlier call for the same sandbox, whose record still holds; nil
+// without one.
 func (c *call) earlierRules() *redirect.Ruleset {
 	for _, one := range c.records().OfContainer(c.attachment.Container) {
 		if one.Backend == c.outcome.backend {

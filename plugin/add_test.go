@@ -94,7 +94,8 @@ func TestAUserNamespaceOfItsOwnGetsNFTables(t *testing.T) {
 	}
 }
 
-// Whatever else is wrong, a pod that is not ours passes. The namespace does not exist: nobody looks.
+// Whatever else is wrong, a pod that is not ours passes. The namespace does not exist: nobody
+// looks.
 func TestAPodThatIsNotOursPasses(t *testing.T) {
 	t.Parallel()
 	injected := map[string]string{statusKey: "{}"}
@@ -187,7 +188,8 @@ func TestAPodThatTurnsOutNotToBeOursPasses(t *testing.T) {
 	}
 }
 
-// The kubelet sets annotations on every pod: a runtime that passes none, or something else, has not told them.
+// The kubelet sets annotations on every pod: a runtime that passes none, or something else, has not
+// told them.
 func TestAnnotationsThatAreNotToldAreAskedFor(t *testing.T) {
 	t.Parallel()
 	for name, told := range map[string]string{
@@ -226,7 +228,8 @@ func TestAMirrorPodIsKnownByItsOwnUID(t *testing.T) {
 	}
 }
 
-// The author of a pod writes its labels and annotations. What he cannot write is what the kubelet tells the runtime.
+// The author of a pod writes its labels and annotations. What he cannot write is what the kubelet
+// tells the runtime.
 func TestWhatAPodsAuthorCanWrite(t *testing.T) {
 	t.Parallel()
 	const inject, source = "sidecar.istio.io/inject", "kubernetes.io/config.source"
@@ -270,7 +273,8 @@ func TestWhatAPodsAuthorCanWrite(t *testing.T) {
 	}
 }
 
-// What the runtime alone tells is enough to skip a pod only if no object of the API could say otherwise.
+// What the runtime alone tells is enough to skip a pod only if no object of the API could say
+// otherwise.
 func FuzzASkipUnaskedIsASkip(f *testing.F) {
 	f.Add("sidecar.istio.io/inject", "false", "sidecar.istio.io/status", "{}", "true")
 	f.Add("kubernetes.io/config.source", "file", "kubernetes.io/config.mirror", "x", "false")
@@ -583,8 +587,8 @@ func TestIptablesOfAnotherToolAreRefused(t *testing.T) {
 		want(t, 107, "ISTIO_OUTPUT", "another tool")
 }
 
-// TestTheHostsNamespaceIsRefused plays the host in a namespace of its own: should the check ever fail, no machine is cut off
-// by the rules that it let through.
+// TestTheHostsNamespaceIsRefused plays the host in a namespace of its own: should the check ever
+// fail, no machine is cut off by the rules that it let through.
 func TestTheHostsNamespaceIsRefused(t *testing.T) {
 	t.Parallel()
 	host, n := netns.New(t), newNode(t)

@@ -16,8 +16,8 @@ import (
 
 // backend writes rules into the network namespace of the calling thread, and compares.
 type backend interface {
-	// Apply returns a function that takes back what it did, given the rules that it may have replaced, and what it could
-	// not do but need not fail for.
+	// Apply returns a function that takes back what it did, given the rules that it may have
+	// replaced, and what it could not do but need not fail for.
 	Apply(context.Context, redirect.Ruleset) (undo func(earlier *redirect.Ruleset), warnings []string, err error)
 	Verify(context.Context, redirect.Ruleset) ([]redirect.Problem, error)
 }
@@ -58,8 +58,9 @@ func findBackend(name string) (backend, error) {
 	return nil, fmt.Errorf("find backend %q: there is none of that name", name)
 }
 
-// otherRules names a rule of a mesh in the calling thread's namespace that is not the backend's: of one that was configured
-// when the namespace was programmed, or of another tool. Beside it ours would redirect what is redirected already.
+// otherRules names a rule of a mesh in the calling thread's namespace that is not the backend's: of
+// one that was configured when the namespace was programmed, or of another tool. Beside it ours
+// would redirect what is redirected already.
 func otherRules(ctx context.Context, backend string) (string, error) {
 	chains, err := traces.Chains()
 	if err != nil {
@@ -79,8 +80,8 @@ func otherRules(ctx context.Context, backend string) (string, error) {
 	return legacyRules(ctx)
 }
 
-// legacyRules looks into the tables of legacy iptables, if there are any and a program that reads them: none of ours is
-// without.
+// legacyRules looks into the tables of legacy iptables, if there are any and a program that reads
+// them: none of ours is without.
 func legacyRules(ctx context.Context) (string, error) {
 	used := false
 	for _, f := range redirect.Families {

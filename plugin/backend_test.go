@@ -10,7 +10,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
-// What a backend finds in a namespace and has not written itself. Chains that are no mesh's are nobody's business.
+// What a backend finds in a namespace and has not written itself. Chains that are no mesh's are
+// nobody's business.
 func TestWhichRulesAreAnothers(t *testing.T) {
 	t.Parallel()
 	const nft, viaNFT, legacy = netconf.NFTables, netconf.IptablesNFT, netconf.IptablesLegacy
@@ -71,7 +72,8 @@ func TestWhichRulesAreAnothers(t *testing.T) {
 	}
 }
 
-// A program takes milliseconds, and most nodes have no legacy rules. With a context that is over, none can be run.
+// A program takes milliseconds, and most nodes have no legacy rules. With a context that is over,
+// none can be run.
 func TestWithoutLegacyTablesNoProgramIsRun(t *testing.T) {
 	t.Parallel()
 	over, cancel := context.WithCancel(t.Context())

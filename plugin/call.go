@@ -63,7 +63,8 @@ func (p *plugin) verb(command string, do verb) func(*skel.CmdArgs) error {
 	return func(args *skel.CmdArgs) error {
 		began := time.Now()
 		p.called = true
-		// skel would open the namespace when all is done, even that of a pod that is not ours. We have looked before.
+		// skel would open the namespace when all is done, even that of a pod that is not ours. We
+		// have looked before.
 		args.NetnsOverride = "true"
 		c := &call{
 			command:    command,
@@ -98,8 +99,9 @@ func guard(stderr io.Writer, do func() error) (err error) {
 	return do()
 }
 
-// within calls do in a pod's namespace. The thread that is sent there is the caller's own: ns.NetNS.Do starts another one,
-// a quarter of a millisecond. One that cannot come back stays locked: nothing else ever runs on it.
+// within calls do in a pod's namespace. The thread that is sent there is the caller's own:
+// ns.NetNS.Do starts another one, a quarter of a millisecond. One that cannot come back stays
+// locked: nothing else ever runs on it.
 func (c *call) within(n *sandbox, do func() error) error {
 	runtime.LockOSThread()
 	home, err := ns.GetCurrentNS()
@@ -118,7 +120,8 @@ func (c *call) within(n *sandbox, do func() error) error {
 	return err
 }
 
-// claim notes that the pod is ours, or that nobody could tell. From here on the log file gets what is logged.
+// claim notes that the pod is ours, or that nobody could tell. From here on the log file gets what
+// is logged.
 func (c *call) claim() {
 	if !c.outcome.ours {
 		c.outcome.ours = true
@@ -143,7 +146,8 @@ func (c *call) podName() string {
 	return c.pod.Namespace + "/" + c.pod.Name
 }
 
-// finish reports to the log and to the agent how the call ended, and returns the answer to the runtime.
+// finish reports to the log and to the agent how the call ended, and returns the answer to the
+// runtime.
 func (c *call) finish(began time.Time, err error) error {
 	report := podsource.Outcome{
 		Command: c.command, Namespace: c.pod.Namespace, Name: c.pod.Name, UID: c.pod.UID, Phases: c.outcome.phases,

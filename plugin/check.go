@@ -11,7 +11,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
-// check compares the kernel with what ADD recorded, and changes nothing. What the annotations say by now does not count.
+// check compares the kernel with what ADD recorded, and changes nothing. What the annotations say
+// by now does not count.
 func check(ctx context.Context, c *call) error {
 	recorded, err := c.records().Read(c.attachment)
 	switch {

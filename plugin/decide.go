@@ -13,8 +13,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
-// decideUnasked says why a pod is not ours, if what the runtime told is enough to say so. Nothing is opened or asked for it:
-// most pods of most clusters end here.
+// decideUnasked says why a pod is not ours, if what the runtime told is enough to say so. Nothing
+// is opened or asked for it: most pods of most clusters end here.
 func (c *call) decideUnasked() redirect.Skip {
 	c.outcome.path = "runtime"
 	decision, err := redirect.Decide(c.fromRuntime(), c.Redirect)
@@ -24,8 +24,8 @@ func (c *call) decideUnasked() redirect.Skip {
 	return decision.Skip
 }
 
-// configSource is the annotation by which the kubelet says where it has a pod from. It writes it on its own copy of the
-// pod: what an object of the API has there is its author's.
+// configSource is the annotation by which the kubelet says where it has a pod from. It writes it on
+// its own copy of the pod: what an object of the API has there is its author's.
 const configSource = "kubernetes.io/config.source"
 
 // fromRuntime is the pod as far as the runtime knows it.
@@ -37,8 +37,8 @@ func (c *call) fromRuntime() redirect.Pod {
 	}
 }
 
-// complete puts what the runtime told in place of what the object says: the kubelet acts on that, and what was decided on
-// it alone stays true.
+// complete puts what the runtime told in place of what the object says: the kubelet acts on that,
+// and what was decided on it alone stays true.
 func (c *call) complete(pod redirect.Pod) redirect.Pod {
 	runtime := c.fromRuntime()
 	pod.Nameservers = runtime.Nameservers
@@ -51,8 +51,8 @@ func (c *call) complete(pod redirect.Pod) redirect.Pod {
 	return pod
 }
 
-// ask has a source tell what the pod is, and decides. A wrong configuration counts for a pod that is ours only, or of
-// which nobody can tell.
+// ask has a source tell what the pod is, and decides. A wrong configuration counts for a pod that
+// is ours only, or of which nobody can tell.
 func (c *call) ask(ctx context.Context) (redirect.Decision, error) {
 	c.outcome.asked, c.outcome.path = true, ""
 	began := time.Now()
@@ -108,7 +108,8 @@ func (c *call) wrong() error {
 	return badConf.fail("read configuration of network %q: %s", c.Network, strings.Join(c.Mistakes, "; "))
 }
 
-// backendFor returns the backend for a namespace: iptables' owner match is refused in that of another user namespace.
+// backendFor returns the backend for a namespace: iptables' owner match is refused in that of
+// another user namespace.
 func (c *call) backendFor(n *sandbox) string {
 	if c.Backend != netconf.NFTables && n.foreign() {
 		return netconf.NFTables

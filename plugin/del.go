@@ -6,8 +6,9 @@ import (
 	"fmt"
 )
 
-// del forgets an attachment. The rules go with the namespace: taking them away earlier would let a pod that is about to end
-// talk past its proxy. Nothing but the host's namespace is refused, since a DEL that fails holds up the end of the pod.
+// del forgets an attachment. The rules go with the namespace: taking them away earlier would let a
+// pod that is about to end talk past its proxy. Nothing but the host's namespace is refused, since
+// a DEL that fails holds up the end of the pod.
 func del(_ context.Context, c *call) error {
 	if c.netns != "" {
 		n, err := openSandbox(c.netns)

@@ -11,7 +11,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
-// fault is a kind of refusal: its number in the CNI result, its word in logs and metrics, and what to do about it.
+// fault is a kind of refusal: its number in the CNI result, its word in logs and metrics, and what
+// to do about it.
 type fault struct {
 	code   uint
 	word   string
@@ -123,7 +124,8 @@ func searched(err *podsource.Error) fault {
 	return f
 }
 
-// enough is how much of an error the kubelet's events have room for, beside what runtime and kubelet add.
+// enough is how much of an error the kubelet's events have room for, beside what runtime and
+// kubelet add.
 const enough = 800
 
 // text is what the runtime is answered, and `kubectl describe pod` shows: the cause and what to do.
@@ -136,7 +138,8 @@ func (f *failure) text() string {
 	return clip(line, enough-len(remedy)) + remedy
 }
 
-// clip takes out of the middle what is too much: a text begins with what was done and ends with what to do.
+// clip takes out of the middle what is too much: a text begins with what was done and ends with
+// what to do.
 func clip(s string, most int) string {
 	const gap = " ... "
 	if len(s) <= most {

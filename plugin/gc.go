@@ -8,7 +8,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// gc drops the records of this network's attachments that are no more. Without a list of those that are, it drops none.
+// gc drops the records of this network's attachments that are no more. Without a list of those that
+// are, it drops none.
 func gc(_ context.Context, c *call) error {
 	c.outcome.message, c.outcome.word = "collected records", "collected"
 	if !c.Listed {

@@ -1,7 +1,9 @@
-// Sidecar-cni is the CNI plugin that redirects the traffic of a mesh's pods to their sidecar proxies. The container runtime
-// executes it as the last of a network's chain, once a verb; add.go tells what becomes of a new pod.
+// Sidecar-cni is the CNI plugin that redirects the traffic of a mesh's pods to their sidecar
+// proxies. The container runtime executes it as the last of a network's chain, once a verb; add.go
+// tells what becomes of a new pod.
 //
-// Be aware: standard output belongs to the CNI protocol. It carries one JSON document, written at the very end.
+// Be aware: standard output belongs to the CNI protocol. It carries one JSON document, written at
+// the very end.
 package main
 
 import (
@@ -69,7 +71,8 @@ func (e env) serve(p *plugin) (refusal *types.Error) {
 	return refusal
 }
 
-// encode writes an error as CNI wants it, which is with the version of the protocol if that is known.
+// encode writes an error as CNI wants it, which is with the version of the protocol if that is
+// known.
 func (p *plugin) encode(e *types.Error) []byte {
 	data, _ := json.MarshalIndent(struct {
 		Version string `json:"cniVersion,omitempty"`
@@ -78,7 +81,8 @@ func (p *plugin) encode(e *types.Error) []byte {
 	return append(data, '\n')
 }
 
-// about is what a person sees who runs the program by hand. The runtime's calls shall not pay for it.
+// about is what a person sees who runs the program by hand. The runtime's calls shall not pay for
+// it.
 func (e env) about() string {
 	if e.command != "" {
 		return ""

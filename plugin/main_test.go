@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// A runtime reads standard output and the exit code. What the program reads is its process's, so each row has its own.
+// A runtime reads standard output and the exit code. What the program reads is its process's, so
+// each row has its own.
 func TestWhatTheProgramAnswers(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(within) != "" {

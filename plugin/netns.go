@@ -16,8 +16,8 @@ type sandbox struct {
 	id record.Netns
 }
 
-// Where to see which network namespace is the host's: the plugin runs there, and so does the first process of the host.
-// A plugin in a container sees its own first process, or none.
+// Where to see which network namespace is the host's: the plugin runs there, and so does the first
+// process of the host. A plugin in a container sees its own first process, or none.
 const (
 	ownNetns   = "/proc/thread-self/ns/net"
 	firstNetns = "/proc/1/ns/net"
@@ -62,8 +62,8 @@ func (n *sandbox) close() { _ = n.ns.Close() } // it was only looked into
 
 func same(a, b unix.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }
 
-// foreign reports whether the namespace belongs to another user namespace than ours. If the kernel does not let us see
-// the owner (NS_GET_USERNS, ioctl_ns(2)), it is none of ours.
+// foreign reports whether the namespace belongs to another user namespace than ours. If the kernel
+// does not let us see the owner (NS_GET_USERNS, ioctl_ns(2)), it is none of ours.
 func (n *sandbox) foreign() bool {
 	owner, err := unix.IoctlRetInt(int(n.ns.Fd()), unix.NS_GET_USERNS)
 	if err != nil {

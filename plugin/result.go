@@ -7,8 +7,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types/create"
 )
 
-// result returns what ADD answers: the result of the plugins before, untouched. A first plugin, as a standalone network's,
-// answers with an empty one.
+// result returns what ADD answers: the result of the plugins before, untouched. A first plugin, as
+// a standalone network's, answers with an empty one.
 func (c *call) result() ([]byte, error) {
 	if c.PrevResult == nil {
 		return json.Marshal(map[string]string{"cniVersion": c.Version})
@@ -31,7 +31,8 @@ func (c *call) result() ([]byte, error) {
 	return c.convert(version)
 }
 
-// convert brings a result of another version than the call's into that of the call; libcni never passes such.
+// convert brings a result of another version than the call's into that of the call; libcni never
+// passes such.
 func (c *call) convert(from string) ([]byte, error) {
 	previous, err := create.Create(from, c.PrevResult)
 	if err != nil {

@@ -148,9 +148,9 @@ func (n *node) call(r request) response {
 	})
 }
 
-// callReported repeats a call until the agent has a report of it. The plugin sends one within 20 ms or not at all, and on
-// a loaded machine some are lost. Be aware: it is for ADD and CHECK, which end the second time as they did the first
-// time. A second DEL reports that there is no record.
+// callReported repeats a call until the agent has a report of it. The plugin sends one within 20 ms
+// or not at all, and on a loaded machine some are lost. Be aware: it is for ADD and CHECK, which
+// end the second time as they did the first time. A second DEL reports that there is no record.
 func (n *node) callReported(r request) (response, agent.Outcome) {
 	n.t.Helper()
 	for range reportAttempts {

@@ -7,8 +7,9 @@ import (
 	"os"
 )
 
-// status refuses only in a state that no retry mends: a runtime takes the whole node for not ready then, and pods that are
-// not ours need nothing of what is looked at here. An agent or an API server that is away comes back.
+// status refuses only in a state that no retry mends: a runtime takes the whole node for not ready
+// then, and pods that are not ours need nothing of what is looked at here. An agent or an API
+// server that is away comes back.
 func status(_ context.Context, c *call) error {
 	_, err := findBackend(c.Backend)
 	if err := errors.Join(c.wrong(), err, c.usableState()); err != nil {

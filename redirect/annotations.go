@@ -29,7 +29,8 @@ const (
 	wantLoopback  = "a CIDR within 127.0.0.0/8 such as 127.0.0.1/32"
 )
 
-// setting is one thing that a pod may ask for. The table of them is the parser, and the reference page is printed from it.
+// setting is one thing that a pod may ask for. The table of them is the parser, and the reference
+// page is printed from it.
 type setting struct {
 	key     string
 	older   string // an earlier name, read where the key is absent
@@ -187,7 +188,8 @@ func settingOf(key string) (setting, bool) {
 	return settings[i], true
 }
 
-// value returns what holds for a key: what the pod says, else the cluster's stand-in, else the contract's.
+// value returns what holds for a key: what the pod says, else the cluster's stand-in, else the
+// contract's.
 func (c Config) value(pod map[string]string, key string) string {
 	s, _ := settingOf(key)
 	for _, name := range []string{s.key, s.older} {

@@ -25,7 +25,8 @@ func usual() Policy {
 	}
 }
 
-// check compares the decision about a pod with the usual policy as want leaves it, and with the warnings.
+// check compares the decision about a pod with the usual policy as want leaves it, and with the
+// warnings.
 func check(t *testing.T, pod Pod, cfg Config, want func(*Policy), warnings ...string) {
 	t.Helper()
 	decision := Decision{Policy: usual(), Warnings: warnings}

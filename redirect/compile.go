@@ -33,8 +33,9 @@ var loopbackIPv6 = netip.MustParsePrefix("::1/128")
 //	-o lo ! --uid-owner 1337 -j RETURN
 //	--uid-owner 1337 -j RETURN
 //
-// the last two say: the proxy's traffic returns, and so does all else on lo. That is how they stand here, since a packet
-// without a socket meets "! --uid-owner" in iptables and no form of it in nftables.
+// the last two say: the proxy's traffic returns, and so does all else on lo. That is how they stand
+// here, since a packet without a socket meets "! --uid-owner" in iptables and no form of it in
+// nftables.
 func Compile(p Policy) Ruleset {
 	c := compiler{Policy: p}
 	c.virtualInterfaces()
@@ -54,11 +55,11 @@ func Compile(p Policy) Ruleset {
 	return c.ruleset()
 }
 
-// virtualInterfaces come before all else of nat: traffic of a virtual machine is the pod's outbound traffic, though it
-// enters from an interface.
+// virtualInterfaces come before all else of nat: traffic of a virtual machine is the pod's outbound
+// traffic, though it enters from an interface.
 //
-// The included CIDRs stand in a chain of their own then, for the interfaces and for the pod: once for each interface they
-// would be more than a node can hold.
+// The included CIDRs stand in a chain of their own then, for the interfaces and for the pod: once
+// for each interface they would be more than a node can hold.
 func (c *compiler) virtualInterfaces() {
 	for _, name := range c.VirtualInterfaces {
 		in := Match{In: name}
@@ -192,8 +193,9 @@ func (c *compiler) outbound() {
 	c.ownerGroups(add)
 }
 
-// own is how the traffic of one identity of the proxy is told from that of the app. The first ends all calls within the
-// pod, so that the later ones meet none, but for those that the name service or captured loopback leave over.
+// own is how the traffic of one identity of the proxy is told from that of the app. The first ends
+// all calls within the pod, so that the later ones meet none, but for those that the name service
+// or captured loopback leave over.
 func (c *compiler) own(id identity, first bool) []Rule {
 	exempt := []uint16{c.Ports.Tunnel} // a call back through the proxy would go around once more
 	if c.DNS.Capture && id.isUID {
@@ -217,8 +219,9 @@ func (c *compiler) own(id identity, first bool) []Rule {
 	return append(rules, Rule{"within the pod", within, returns})
 }
 
-// ownerGroups lets the traffic of some groups go, and hands the rest to destinations. An included list is a jump of the
-// included, not a return of the others: a packet without a socket has no group and is in no list.
+// ownerGroups lets the traffic of some groups go, and hands the rest to destinations. An included
+// list is a jump of the included, not a return of the others: a packet without a socket has no
+// group and is in no list.
 func (c *compiler) ownerGroups(add func(...Rule)) {
 	if c.Groups.All {
 		if len(c.Groups.Exclude) > 0 {
@@ -264,8 +267,9 @@ func (c *compiler) destinations(add func(...Rule)) {
 	}
 }
 
-// dnsZones keep the two halves of a redirected exchange apart: app to proxy, and proxy to nameserver, may have the same
-// addresses and ports, and connection tracking would take one for the other.
+// dnsZones keep the two halves of a redirected exchange apart: app to proxy, and proxy to
+// nameserver, may have the same addresses and ports, and connection tracking would take one for the
+// other.
 func (c *compiler) dnsZones() {
 	if !c.DNS.Capture {
 		return

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// Config is what a cluster may set for all of its pods. The zero value is not usable: start from Defaults.
+// Config is what a cluster may set for all of its pods. The zero value is not usable: start from
+// Defaults.
 type Config struct {
 	Ports  Listen   `json:"ports"`
 	Status uint16   `json:"statusPort"` // of a pod that does not name its own

@@ -1,6 +1,7 @@
-// Package redirect says what is redirected to a pod's sidecar proxy, and why. Values go in and values come out: it
-// touches no file, socket, clock or environment. It knows the annotations and variables that Istio gave a meaning; the form
-// in which the API writes pods is kubepod's, and how rules are written, and which kernel modules that takes, is the dialects'.
+// Package redirect says what is redirected to a pod's sidecar proxy, and why. Values go in and
+// values come out: it touches no file, socket, clock or environment. It knows the annotations and
+// variables that Istio gave a meaning; the form in which the API writes pods is kubepod's, and how
+// rules are written, and which kernel modules that takes, is the dialects'.
 //
 //	pod ──Decide──▶ Skip(reason)
 //	 │
@@ -17,7 +18,8 @@
 //
 // # A packet's way
 //
-// A process of the pod opens a connection. The kernel asks the tables at the OUTPUT hook, then routes the packet:
+// A process of the pod opens a connection. The kernel asks the tables at the OUTPUT hook, then
+// routes the packet:
 //
 //	app ─▶ OUTPUT: raw ─▶ mangle ─▶ nat ─▶ eth0          what nobody captures
 //	                                 │
@@ -26,7 +28,8 @@
 //	proxy ─▶ OUTPUT ─▶ eth0                               its own traffic is told by uid or gid and goes its way
 //	proxy ─▶ OUTPUT ─▶ lo ─▶ 15006                        a call of the pod to itself comes in like any other
 //
-// A packet comes in from outside, or from lo. The kernel asks at the PREROUTING hook, before it looks for a socket:
+// A packet comes in from outside, or from lo. The kernel asks at the PREROUTING hook, before it
+// looks for a socket:
 //
 //	eth0 ─▶ PREROUTING: raw ─▶ mangle ─▶ nat ─▶ app       excluded ports, the tunnel port
 //	                             │        │
@@ -35,8 +38,8 @@
 //
 //	proxy ─▶ OUTPUT ─▶ lo ─▶ PREROUTING ─▶ app            from 127.0.0.6 or ::6: not captured again
 //
-// nat is asked about the first packet of a connection only, and about a connection over lo only on its way out: what
-// follows is rewritten likewise. raw and mangle see every packet.
+// nat is asked about the first packet of a connection only, and about a connection over lo only on
+// its way out: what follows is rewritten likewise. raw and mangle see every packet.
 //
 // # Words
 //
@@ -59,6 +62,6 @@
 //  4. Verify sees: it is silent after Apply, and names chain and rule after any deletion, change or swap.
 //  5. Twice is once: applying again changes nothing, and Remove leaves nothing.
 //
-// Be aware: Simulate plays one packet, the first of a connection unless Packet.State says otherwise. It knows the rules,
-// not who listens.
+// Be aware: Simulate plays one packet, the first of a connection unless Packet.State says
+// otherwise. It knows the rules, not who listens.
 package redirect

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Explain says in sentences what the rules do, in the order in which a packet meets them, for somebody who knows networks
-// and has never seen this project.
+// Explain says in sentences what the rules do, in the order in which a packet meets them, for
+// somebody who knows networks and has never seen this project.
 func Explain(rs Ruleset) string {
 	var b strings.Builder
 	for _, c := range rs.Chains {

@@ -24,8 +24,8 @@ const (
 	factSeveral
 )
 
-// fuzzedPod has in each line of values what a setting's key holds, in the order of the table. A line that does not begin
-// with = is a key that the pod does not have.
+// fuzzedPod has in each line of values what a setting's key holds, in the order of the table. A
+// line that does not begin with = is a key that the pod does not have.
 func fuzzedPod(values, args string, user int64, facts uint16) (Pod, Config) {
 	has := func(fact uint16) bool { return facts&fact != 0 }
 	pod, cfg := meshed(proxy(func(c *Container) { c.Args = strings.Fields(args) })), Defaults()
@@ -109,7 +109,8 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
-// checkParts holds a decision about a pod against those about parts of it: what a part skips, the whole skips too.
+// checkParts holds a decision about a pod against those about parts of it: what a part skips, the
+// whole skips too.
 func checkParts(t *testing.T, pod Pod, cfg Config, whole Decision) {
 	t.Helper()
 	for name, forget := range map[string]change{
@@ -134,7 +135,8 @@ func TestNothingIsRedirectedTwice(t *testing.T) {
 	}
 }
 
-// checkRules plays packets through the rules of a policy: every fifth, for the sake of time, and others for another turn.
+// checkRules plays packets through the rules of a policy: every fifth, for the sake of time, and
+// others for another turn.
 func checkRules(t *testing.T, p Policy, turn int) {
 	t.Helper()
 	every := 5
@@ -197,7 +199,8 @@ func sameFate(a, b Fate) bool {
 		slices.EqualFunc(a.Met, b.Met, func(a, b Met) bool { return a.Table == b.Table && a.Chain == b.Chain && a.Index == b.Index })
 }
 
-// afterwards plays what the proxy does with a connection that came to it: it calls where the app wanted to, or the app.
+// afterwards plays what the proxy does with a connection that came to it: it calls where the app
+// wanted to, or the app.
 func afterwards(p Policy, rs Ruleset, packet Packet, fate Fate) string {
 	if fate.Outcome != Redirected && fate.Outcome != Handed {
 		return ""
@@ -317,8 +320,8 @@ func overIPv6(p Packet) (Packet, bool) {
 	return p.overIPv6(), true
 }
 
-// FuzzParse reads one value with each of the readers of lists. What one of them accepts is in its final form: sorted, with
-// nothing in it twice, and written out again it reads the same.
+// FuzzParse reads one value with each of the readers of lists. What one of them accepts is in its
+// final form: sorted, with nothing in it twice, and written out again it reads the same.
 func FuzzParse(f *testing.F) {
 	for _, rows := range accepted {
 		for _, row := range rows {

@@ -44,7 +44,8 @@ func (ms Mistakes) Error() string {
 	return strings.Join(lines, "; ")
 }
 
-// shorten quotes a user's text, control characters escaped, and no more of it than somebody would read.
+// shorten quotes a user's text, control characters escaped, and no more of it than somebody would
+// read.
 func shorten(s string) string {
 	if len(s) <= maxItemText {
 		return strconv.Quote(s)
@@ -89,7 +90,8 @@ func (r *reader) list(value string, most int) []string {
 	return items
 }
 
-// bool reads a value as the programs do that obey it. What they cannot read is false to them, and so it is here.
+// bool reads a value as the programs do that obey it. What they cannot read is false to them, and
+// so it is here.
 func (r *reader) bool(value string) bool {
 	b, err := strconv.ParseBool(value)
 	if err != nil {
@@ -171,7 +173,8 @@ func (r *reader) cidrs(value string) (prefixes []netip.Prefix, loopback bool) {
 	return outermost(prefixes), loopback
 }
 
-// unmap turns an IPv4-mapped IPv6 prefix into the IPv4 one: a kernel never sees the mapped form on the wire.
+// unmap turns an IPv4-mapped IPv6 prefix into the IPv4 one: a kernel never sees the mapped form on
+// the wire.
 func unmap(p netip.Prefix) netip.Prefix {
 	if p.Addr().Is4In6() && p.Bits() >= 96 {
 		return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
@@ -191,7 +194,8 @@ func (r *reader) interfaces(value string) []Interface {
 	return sorted(names)
 }
 
-// validInterface is stricter than the kernel: letters, digits and a few signs, so that no dialect has to quote.
+// validInterface is stricter than the kernel: letters, digits and a few signs, so that no dialect
+// has to quote.
 func validInterface(name string) bool {
 	stem := strings.TrimSuffix(name, "+")
 	if stem == "" || stem == "." || stem == ".." || stem[0] == '-' || len(name) > 15 {

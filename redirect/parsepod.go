@@ -60,7 +60,8 @@ func parsePod(pod Pod, cfg Config) (Decision, error) {
 	return d, nil
 }
 
-// tooMuch reports a policy that costs more rules than any pod may have, and names the longest of its values.
+// tooMuch reports a policy that costs more rules than any pod may have, and names the longest of
+// its values.
 func tooMuch(p Policy, value func(setting) string) Mistakes {
 	size := Compile(p).Size()
 	if size <= MaxRules {
@@ -105,7 +106,8 @@ func (p Pod) crossCheck(cfg Config, d *Decision) Mistakes {
 	return slices.Concat(shared, uids.mistakes, bypass.mistakes)
 }
 
-// find settles which nameservers are captured: those of the pod where they are known, else everything, which it reports.
+// find settles which nameservers are captured: those of the pod where they are known, else
+// everything, which it reports.
 func (d *DNS) find(servers []netip.Addr) (unknown bool) {
 	unknown = d.Capture && !d.Everywhere && len(servers) == 0
 	d.Everywhere = d.Capture && (d.Everywhere || unknown)

@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// Pod holds the facts of a pod that decide about its traffic. Whoever knows only a part of them leaves the rest nil:
-// the runtime tells the annotations, the API server tells it all. Whoever knows a part from each of them puts what the
-// runtime told in place of what the object says: the kubelet acts on that, and the author of a pod cannot write it.
+// Pod holds the facts of a pod that decide about its traffic. Whoever knows only a part of them
+// leaves the rest nil: the runtime tells the annotations, the API server tells it all. Whoever
+// knows a part from each of them puts what the runtime told in place of what the object says: the
+// kubelet acts on that, and the author of a pod cannot write it.
 type Pod struct {
 	Namespace, Name string
 	Static          bool              // the kubelet has it from a file or an address, not from the API server
@@ -83,7 +84,8 @@ var skipWords = map[Skip]string{
 // String says the reason in words.
 func (s Skip) String() string { return skipWords[s] }
 
-// Decision is what becomes of a pod. Exactly one holds: it is skipped, more facts are needed, or it is ours.
+// Decision is what becomes of a pod. Exactly one holds: it is skipped, more facts are needed, or it
+// is ours.
 type Decision struct {
 	Skip       Skip     // not ours, for this reason
 	AskMore    bool     // the facts at hand do not tell: come back with the whole pod
@@ -99,9 +101,10 @@ const (
 	validationContainer = "istio-validation"
 )
 
-// Decide says whether a pod is ours and what it asks for. A pod that is not ours is never an error, whatever else is
-// wrong with it; the mistakes of one that is ours come all at once, as Mistakes. One that is ours and whose runtime
-// never meets our rules is an *UnsupportedRuntime, unless the configuration says otherwise.
+// Decide says whether a pod is ours and what it asks for. A pod that is not ours is never an error,
+// whatever else is wrong with it; the mistakes of one that is ours come all at once, as Mistakes.
+// One that is ours and whose runtime never meets our rules is an *UnsupportedRuntime, unless the
+// configuration says otherwise.
 //
 // A skip on a part of the facts is a skip on all of them: what a part cannot tell is AskMore.
 func Decide(pod Pod, cfg Config) (Decision, error) {
@@ -162,7 +165,8 @@ func (p Pod) NeedsRedirection() bool {
 	return proxy && !initialized
 }
 
-// owns recognises the DaemonSet's pods by their name: a node that has no agent must not ask an agent about them.
+// owns recognises the DaemonSet's pods by their name: a node that has no agent must not ask an
+// agent about them.
 func (a Agent) owns(p Pod) bool {
 	return a.Name != "" && p.Namespace == a.Namespace && strings.HasPrefix(p.Name, a.Name+"-")
 }
@@ -204,8 +208,9 @@ func (s *Spec) container(name string) (Container, bool) {
 	return s.Containers[i], true
 }
 
-// injectionDisabled reads the label, else the annotation, for exactly "false": any other value leaves it to the injector,
-// whose status annotation tells what it did. The label outranks the annotation, so without the labels nothing is known.
+// injectionDisabled reads the label, else the annotation, for exactly "false": any other value
+// leaves it to the injector, whose status annotation tells what it did. The label outranks the
+// annotation, so without the labels nothing is known.
 func (p Pod) injectionDisabled() bool {
 	if p.Spec == nil {
 		return false

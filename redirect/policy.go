@@ -2,8 +2,8 @@ package redirect
 
 import "net/netip"
 
-// Policy is what a pod asks for, free of the form in which it asked: typed, checked, and enough to compile the rules.
-// ADD records it, so that rules can be verified against what was programmed.
+// Policy is what a pod asks for, free of the form in which it asked: typed, checked, and enough to
+// compile the rules. ADD records it, so that rules can be verified against what was programmed.
 type Policy struct {
 	Mode     Mode     `json:"mode"`
 	Ports    Listen   `json:"ports"`

@@ -96,7 +96,8 @@ type Feature struct {
 	Rule  Rule
 }
 
-// Features lists what the rules of some pod may need, one feature a rule, for the dialects to try out.
+// Features lists what the rules of some pod may need, one feature a rule, for the dialects to try
+// out.
 func Features() []Feature {
 	try := func(name string, t Table, m Match, a Action) Feature {
 		return Feature{name, t, Rule{"probe", m, a}}

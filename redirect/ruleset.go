@@ -6,16 +6,17 @@ import (
 	"strings"
 )
 
-// Ruleset is everything that redirects a pod: the rules, and the addresses and routes that they count on. It is a
-// plain value; a dialect writes it into a kernel, reads it back, or prints it.
+// Ruleset is everything that redirects a pod: the rules, and the addresses and routes that they
+// count on. It is a plain value; a dialect writes it into a kernel, reads it back, or prints it.
 type Ruleset struct {
 	Chains    []Chain
 	Addresses []netip.Prefix // on lo, beside the usual two
 	Routes    []PolicyRoute
 }
 
-// Chain is a list of rules that is tried from top to bottom. A chain with a hook is entered by packets, one without by
-// jumps. A name is used once in a ruleset, except for the names of hooks, which each table has.
+// Chain is a list of rules that is tried from top to bottom. A chain with a hook is entered by
+// packets, one without by jumps. A name is used once in a ruleset, except for the names of hooks,
+// which each table has.
 type Chain struct {
 	Table Table
 	Name  string
@@ -30,7 +31,8 @@ type Rule struct {
 	Then Action
 }
 
-// PolicyRoute delivers packets with a mark to a local socket, whatever their destination is, in both families.
+// PolicyRoute delivers packets with a mark to a local socket, whatever their destination is, in
+// both families.
 type PolicyRoute struct {
 	Mark  uint32
 	Table uint32
@@ -39,7 +41,8 @@ type PolicyRoute struct {
 // Table is one of the passes that a packet makes at each hook, in this order.
 type Table uint8
 
-// The tables. Raw comes before connection tracking; NAT is asked for the first packet of a connection only.
+// The tables. Raw comes before connection tracking; NAT is asked for the first packet of a
+// connection only.
 const (
 	Raw Table = iota + 1
 	Mangle
@@ -90,8 +93,9 @@ func FamilyOf(a netip.Addr) Family {
 	return IPv6
 }
 
-// Match holds the conditions of a rule, all of which a packet must meet. A zero field is no condition. The vocabulary is
-// closed: what the dialects render, Explain says and Simulate plays is exactly this.
+// Match holds the conditions of a rule, all of which a packet must meet. A zero field is no
+// condition. The vocabulary is closed: what the dialects render, Explain says and Simulate plays is
+// exactly this.
 type Match struct {
 	In, Out                     Interface
 	Protocol                    Protocol
@@ -127,7 +131,8 @@ func (p Protocol) String() string {
 	return map[Protocol]string{AnyProtocol: "any protocol", TCP: "TCP", UDP: "UDP"}[p]
 }
 
-// Addresses is a list of networks, or with Not everything outside of it. A negated list has one prefix a family.
+// Addresses is a list of networks, or with Not everything outside of it. A negated list has one
+// prefix a family.
 type Addresses struct {
 	Not      bool
 	Prefixes []netip.Prefix
@@ -200,7 +205,8 @@ func (s State) String() string {
 // Verb is what a rule does.
 type Verb uint8
 
-// The verbs. Return, Accept, Drop, Redirect and TProxy end a packet's way through the chain; the others let it go on.
+// The verbs. Return, Accept, Drop, Redirect and TProxy end a packet's way through the chain; the
+// others let it go on.
 const (
 	Return      Verb = iota + 1 // back to the rule behind the jump; from a hook's chain: the packet passes
 	Accept                      // leave this table
@@ -226,8 +232,8 @@ type Action struct {
 	Zone  uint16
 }
 
-// For returns the conditions as they are in one family, where addresses of the other cannot occur; false says that
-// no packet of that family can match.
+// For returns the conditions as they are in one family, where addresses of the other cannot occur;
+// false says that no packet of that family can match.
 func (m Match) For(f Family) (Match, bool) {
 	var ok1, ok2 bool
 	m.Source, ok1 = m.Source.of(f)
@@ -248,11 +254,12 @@ func (a Addresses) of(f Family) (Addresses, bool) {
 	return of, a.Not || !of.zero()
 }
 
-// MaxRules bounds the Size of what a pod may ask for. With iptables so many take 64 MB and about a second to write.
+// MaxRules bounds the Size of what a pod may ask for. With iptables so many take 64 MB and about a
+// second to write.
 const MaxRules = 10240
 
-// Size is how many single rules the ruleset comes to in both families where each item of a list is a rule of its own, as
-// with iptables. It bounds what a ruleset costs a node.
+// Size is how many single rules the ruleset comes to in both families where each item of a list is
+// a rule of its own, as with iptables. It bounds what a ruleset costs a node.
 func (rs Ruleset) Size() int {
 	size := 0
 	for _, c := range rs.Chains {

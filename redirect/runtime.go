@@ -5,10 +5,11 @@ import (
 	"strings"
 )
 
-// RuntimeHandlers says, by patterns of handlers, what becomes of a pod that is ours and whose runtime may have a kernel or
-// a network stack of its own: Kata's virtual machines take their traffic from the interface itself, gVisor keeps it in its
-// own stack. Neither meets rules in the pod's network namespace. A * at the end of a pattern stands for anything; of
-// several patterns that fit, the longest counts, but the handler's own name comes first.
+// RuntimeHandlers says, by patterns of handlers, what becomes of a pod that is ours and whose
+// runtime may have a kernel or a network stack of its own: Kata's virtual machines take their
+// traffic from the interface itself, gVisor keeps it in its own stack. Neither meets rules in the
+// pod's network namespace. A * at the end of a pattern stands for anything; of several patterns
+// that fit, the longest counts, but the handler's own name comes first.
 type RuntimeHandlers map[string]HandlerAction
 
 // HandlerAction is what becomes of such a pod.
@@ -24,7 +25,8 @@ const (
 // HandlerActions lists them.
 var HandlerActions = []HandlerAction{Refuse, Leave, Allow}
 
-// Action returns what becomes of a pod with a handler. One that no pattern fits runs ordinary containers.
+// Action returns what becomes of a pod with a handler. One that no pattern fits runs ordinary
+// containers.
 func (h RuntimeHandlers) Action(handler string) HandlerAction {
 	if action, ok := h[handler]; ok {
 		return action
@@ -57,7 +59,8 @@ func (e *UnsupportedRuntime) Error() string {
 		"rules in their network namespace redirect nothing", e.Class, e.Handler)
 }
 
-// decideRuntime returns what the runtime alone decides: the zero decision says that it is one like any other.
+// decideRuntime returns what the runtime alone decides: the zero decision says that it is one like
+// any other.
 func (s *Spec) decideRuntime(cfg Config) (Decision, error) {
 	if s.RuntimeClass == "" || cfg.RuntimeHandlers.allowAll() {
 		return Decision{}, nil

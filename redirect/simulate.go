@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Packet is a packet at the moment at which it enters the pod or is sent by it. One of In and Out is set.
+// Packet is a packet at the moment at which it enters the pod or is sent by it. One of In and Out
+// is set.
 type Packet struct {
 	In, Out             string // the interface through which it comes, or would leave
 	Protocol            Protocol
@@ -107,7 +108,8 @@ func (s *simulation) send() {
 	}
 }
 
-// enter plays the way in. A connection that began within the pod has had its turn at nat on the way out.
+// enter plays the way in. A connection that began within the pod has had its turn at nat on the way
+// out.
 func (s *simulation) enter(nat bool) {
 	s.pass(Raw, Prerouting)
 	s.pass(Mangle, Prerouting)
@@ -146,7 +148,8 @@ func (s *simulation) pass(t Table, h Hook) {
 	}
 }
 
-// chain tries the rules from the top; done says that the packet's way through the table is at its end.
+// chain tries the rules from the top; done says that the packet's way through the table is at its
+// end.
 func (s *simulation) chain(c Chain) (done bool) {
 	for i, r := range c.Rules {
 		if !r.If.holds(s.packet) {

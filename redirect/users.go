@@ -20,8 +20,9 @@ func firstID(ids ...*int64) (uint32, bool) {
 	return 0, false
 }
 
-// identity returns the proxy's uids and gids. istio-init is told the uid only and takes the gid to be the same number;
-// a proxy that runs as root, as TPROXY and low ports want it, is told apart by its group.
+// identity returns the proxy's uids and gids. istio-init is told the uid only and takes the gid to
+// be the same number; a proxy that runs as root, as TPROXY and low ports want it, is told apart by
+// its group.
 func (s *Spec) identity(cfg Config) Identity {
 	proxy, _ := s.proxy()
 	uid, ok := s.user(proxy)
@@ -38,7 +39,8 @@ func (s *Spec) identity(cfg Config) Identity {
 	return id
 }
 
-// proxyUsers lists the uids that are the proxy's. Root is one where it runs the proxy, though the rules tell it by its group.
+// proxyUsers lists the uids that are the proxy's. Root is one where it runs the proxy, though the
+// rules tell it by its group.
 func (s *Spec) proxyUsers(rules Identity) []uint32 {
 	proxy, _ := s.proxy()
 	if uid, ok := s.user(proxy); ok && uid == 0 {
@@ -47,7 +49,8 @@ func (s *Spec) proxyUsers(rules Identity) []uint32 {
 	return rules.UIDs
 }
 
-// bypass returns the uids of the init containers that run before the proxy does, each shown to be nobody else's.
+// bypass returns the uids of the init containers that run before the proxy does, each shown to be
+// nobody else's.
 func (s *Spec) bypass(r *reader, proxy []uint32) IDs {
 	var ids IDs
 	early, others := s.beforeProxy()
@@ -83,7 +86,8 @@ func (s *Spec) beforeProxy() (early, others []Container) {
 	return early, others
 }
 
-// refuseSharing names the containers that would leave the mesh together with an init container of that uid.
+// refuseSharing names the containers that would leave the mesh together with an init container of
+// that uid.
 func (s *Spec) refuseSharing(r *reader, name string, uid uint32, others []Container) {
 	for _, c := range others {
 		switch other, ok := s.user(c); {
@@ -95,7 +99,8 @@ func (s *Spec) refuseSharing(r *reader, name string, uid uint32, others []Contai
 	}
 }
 
-// noteSharedGIDs tells of containers whose group is the proxy's: by that, too, traffic counts as the proxy's.
+// noteSharedGIDs tells of containers whose group is the proxy's: by that, too, traffic counts as
+// the proxy's.
 func (s *Spec) noteSharedGIDs(d *Decision) {
 	for _, c := range s.Containers {
 		gid, ok := s.group(c)
@@ -117,8 +122,9 @@ func (d *Decision) notice(text string) {
 	}
 }
 
-// sharedUID looks for containers whose traffic counts as the proxy's, since they run under a uid of its own. Where the
-// uid is the pod's and not the proxy's, that is what the pod asks for and cannot mean: nothing would be captured.
+// sharedUID looks for containers whose traffic counts as the proxy's, since they run under a uid of
+// its own. Where the uid is the pod's and not the proxy's, that is what the pod asks for and cannot
+// mean: nothing would be captured.
 func (s *Spec) sharedUID(d *Decision) Mistakes {
 	proxy, _ := s.proxy()
 	own, set := s.user(proxy)

@@ -17,7 +17,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Classes are the cluster's runtime classes, of which the handlers decide whether a pod's traffic meets our rules.
+// Classes are the cluster's runtime classes, of which the handlers decide whether a pod's traffic
+// meets our rules.
 type Classes struct {
 	client *rest.RESTClient
 	store  cache.Store
@@ -42,7 +43,8 @@ func NewClasses(config *rest.Config, log *zap.Logger) (*Classes, error) {
 	return &Classes{client: client, store: cache.NewStore(cache.MetaNamespaceKeyFunc), log: log}, nil
 }
 
-// Run follows the API server until ctx ends. Without an answer, or the right to one, it asks again, less and less often.
+// Run follows the API server until ctx ends. Without an answer, or the right to one, it asks again,
+// less and less often.
 func (c *Classes) Run(ctx context.Context) {
 	request := func(options metav1.ListOptions) *rest.Request {
 		return c.client.Get().Resource("runtimeclasses").VersionedParams(&options, metav1.ParameterCodec)
@@ -72,7 +74,8 @@ func (c *Classes) Run(ctx context.Context) {
 	}) // it ends with ctx
 }
 
-// longestClassPause is long: without the classes the plugin asks itself, for the few pods that name one.
+// longestClassPause is long: without the classes the plugin asks itself, for the few pods that name
+// one.
 const longestClassPause = time.Minute
 
 // Handler returns the handler of a class, "" if it is not known.

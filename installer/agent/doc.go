@@ -1,5 +1,5 @@
-// Package agent answers the plugin's questions about pods and counts what it reports. The protocol is written down in
-// docs/agent-protocol.md.
+// Package agent answers the plugin's questions about pods and counts what it reports. The protocol
+// is written down in docs/agent-protocol.md.
 //
 //	client, err := agent.NewClient(config)
 //	pods := agent.NewPods(client, node, registry, log)
@@ -9,8 +9,9 @@
 //	go events.Run(ctx)
 //	err = agent.NewServer(agent.Known{Pods: pods, Handler: classes.Handler}, events, registry, log).Serve(ctx, socket)
 //
-// Pods is a copy of the node's pods, each stripped to what decides about its traffic. What it does not have, or has
-// under another uid, the API server is asked for at once; only the API server's word makes an answer "no such pod".
+// Pods is a copy of the node's pods, each stripped to what decides about its traffic. What it does
+// not have, or has under another uid, the API server is asked for at once; only the API server's
+// word makes an answer "no such pod".
 //
 //	the API server                  a pod in the copy    any other pod
 //	answers                         served               asked for, and served or absent

@@ -31,7 +31,8 @@ const (
 	maxMessage   = 1024
 )
 
-// The budgets. The kubelet tries every 5 to 15 s to start a pod that was refused: of that, an Event a minute is enough.
+// The budgets. The kubelet tries every 5 to 15 s to start a pod that was refused: of that, an Event
+// a minute is enough.
 const (
 	objectBurst = 5
 	objectEvery = time.Minute
@@ -39,9 +40,10 @@ const (
 	nodeEvery   = time.Second
 )
 
-// Events writes Kubernetes Events. What happens to an object again, for the same reason and with the same message but
-// for numbers in it, is added to the Event that there is. An Event that exceeds the budget of its object or of the node
-// is not written, but counts in the next one of its kind.
+// Events writes Kubernetes Events. What happens to an object again, for the same reason and with
+// the same message but for numbers in it, is added to the Event that there is. An Event that
+// exceeds the budget of its object or of the node is not written, but counts in the next one of its
+// kind.
 type Events struct {
 	client  *rest.RESTClient
 	node    string
@@ -205,7 +207,8 @@ func (e *Events) add(ctx context.Context, s *series) error {
 		Body(patch).MaxRetries(0).Do(ctx).Error()
 }
 
-// eventName begins with what the Event is about, as names of Events do, and is at most 253 bytes long.
+// eventName begins with what the Event is about, as names of Events do, and is at most 253 bytes
+// long.
 func eventName(about string) string {
 	about = strings.TrimRight(about[:min(len(about), 200)], "-.")
 	return fmt.Sprintf("%s.%016x", about, rand.Uint64())

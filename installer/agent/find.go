@@ -69,7 +69,8 @@ func (p *Pods) Find(ctx context.Context, ref Ref) Answer {
 			return a
 		}
 	}
-	// Whoever asks the same meanwhile gets the same answer, so it does not end with the one who asked first.
+	// Whoever asks the same meanwhile gets the same answer, so it does not end with the one who
+	// asked first.
 	flight := p.flights.DoChan(ref.Namespace+"/"+ref.Name+"/"+string(ref.UID), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveTimeout)
 		defer cancel()

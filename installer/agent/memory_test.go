@@ -14,7 +14,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
 )
 
-// A wire is a listener in memory. What goes through it does not leave a synctest bubble, where a minute takes no time.
+// A wire is a listener in memory. What goes through it does not leave a synctest bubble, where a
+// minute takes no time.
 type wire struct {
 	accepted chan net.Conn
 	closed   chan struct{}
@@ -63,7 +64,8 @@ func (w *wire) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	}
 }
 
-// A bufferedConn does not make its writer wait for its reader: both ends of TLS and HTTP/2 begin by writing.
+// A bufferedConn does not make its writer wait for its reader: both ends of TLS and HTTP/2 begin by
+// writing.
 type bufferedConn struct {
 	net.Conn
 	mu     sync.Mutex

@@ -88,7 +88,8 @@ func readOutcome(body io.Reader) (outcome, error) {
 }
 
 const (
-	// Far more than a release of the plugin has, and little enough for a Prometheus that watches thousands of nodes.
+	// Far more than a release of the plugin has, and little enough for a Prometheus that watches
+	// thousands of nodes.
 	mostOutcomes = 128
 	mostPhases   = 32
 	// other stands for words that come after so many, and for what is no word.

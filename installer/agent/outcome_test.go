@@ -63,7 +63,8 @@ sidecar_cni_commands_total{command="DEL",outcome="a_word_of_next_year",reason=""
 	}
 }
 
-// Whatever is told, Prometheus gets no more than so many series, and each outcome is in one of them.
+// Whatever is told, Prometheus gets no more than so many series, and each outcome is in one of
+// them.
 func TestWordsAreBounded(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewPedanticRegistry()

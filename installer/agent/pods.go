@@ -31,15 +31,15 @@ const (
 	// pageSize is how many pods are listed at a time: they may be of 1.5 MB each, and they come
 	// in one piece.
 	pageSize = 8
-	// watchTimeout is for the head of the answer. A proxy may hold it back until the first event, which is a bookmark
-	// after a minute at the latest.
+	// watchTimeout is for the head of the answer. A proxy may hold it back until the first event,
+	// which is a bookmark after a minute at the latest.
 	watchTimeout = 2 * time.Minute
-	// followEvery and followBurst are for the cases in which client-go asks again without a pause: a list that is
-	// streamed and breaks off, or is said to have expired.
+	// followEvery and followBurst are for the cases in which client-go asks again without a pause:
+	// a list that is streamed and breaks off, or is said to have expired.
 	followEvery = time.Second
 	followBurst = 5
-	// The pauses before it is asked again, each up to twice as long at random, so that a cluster's nodes do not come
-	// back together. After a calm time they begin anew.
+	// The pauses before it is asked again, each up to twice as long at random, so that a cluster's
+	// nodes do not come back together. After a calm time they begin anew.
 	firstPause   = time.Second
 	longestPause = 15 * time.Second
 	calm         = 2 * time.Minute
@@ -93,7 +93,8 @@ func NewPods(client *rest.RESTClient, node string, reg prometheus.Registerer, lo
 	return p
 }
 
-// Run follows the API server until ctx ends. A server that is away is asked again, after pauses of up to half a minute.
+// Run follows the API server until ctx ends. A server that is away is asked again, after pauses of
+// up to half a minute.
 func (p *Pods) Run(ctx context.Context) {
 	follow := &cache.ListWatch{ListWithContextFunc: p.list, WatchFuncWithContext: p.watch}
 	reflector := cache.NewReflectorWithOptions(follow, &corev1.Pod{}, p.store, cache.ReflectorOptions{Name: "pods"})
@@ -126,7 +127,8 @@ func (p *Pods) WaitForSync(ctx context.Context) error {
 	}
 }
 
-// quiet keeps client-go from logging: what it would say is told by errors, and then once and not at each try.
+// quiet keeps client-go from logging: what it would say is told by errors, and then once and not at
+// each try.
 func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
 
 // list is for servers that do not stream lists. It asks for a few pods at a time, and keeps of

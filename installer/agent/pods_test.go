@@ -142,7 +142,8 @@ func TestTheEndIsNoFailure(t *testing.T) {
 	})
 }
 
-// Whatever becomes of the API server, what was known stays known, and what is new comes when it is back.
+// Whatever becomes of the API server, what was known stays known, and what is new comes when it is
+// back.
 func TestTroublesOfTheAPIServer(t *testing.T) {
 	t.Parallel()
 	say := func(err *apierrors.StatusError) func(*rig) {
@@ -301,8 +302,8 @@ func (rec *recorder) take() []string {
 	return uris
 }
 
-// The history of a cluster moves on while nothing happens on the node. Bookmarks tell, so that a watch that ends can be
-// taken up where it was, without another list.
+// The history of a cluster moves on while nothing happens on the node. Bookmarks tell, so that a
+// watch that ends can be taken up where it was, without another list.
 func TestQuietNodesAreNotListedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

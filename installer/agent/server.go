@@ -20,9 +20,11 @@ import (
 )
 
 const (
-	// readTimeout is for a client that was stopped in the middle of its request. The plugin's are whole after 20 ms.
+	// readTimeout is for a client that was stopped in the middle of its request. The plugin's are
+	// whole after 20 ms.
 	readTimeout = 5 * time.Second
-	// acceptGrace is for who has found our socket by its path and is yet to be accepted: a listener that is closed resets them.
+	// acceptGrace is for who has found our socket by its path and is yet to be accepted: a listener
+	// that is closed resets them.
 	acceptGrace = 500 * time.Millisecond
 	// drainTimeout is what questions have left when the agent ends: a live GET, and the answer.
 	drainTimeout = time.Second
@@ -61,8 +63,8 @@ type Known struct {
 	Handler func(class string) string // of a runtime class; "" if it is not known
 }
 
-// NewServer returns a server that answers from what is known, and has what their owners must know written to the Events of
-// pods.
+// NewServer returns a server that answers from what is known, and has what their owners must know
+// written to the Events of pods.
 func NewServer(known Known, events *Events, reg prometheus.Registerer, log *zap.Logger) *Server {
 	return &Server{
 		known: known, events: events, outcomes: newOutcomes(reg), log: log,
@@ -109,8 +111,9 @@ func (s *Server) Serve(ctx context.Context, socket *Socket) error {
 	return nil
 }
 
-// end waits until all are answered who are there, and no longer than drainTimeout. Shutdown would not do: it drops a
-// request that it has not begun to read, and its plugin would take the agent for away.
+// end waits until all are answered who are there, and no longer than drainTimeout. Shutdown would
+// not do: it drops a request that it has not begun to read, and its plugin would take the agent for
+// away.
 func end(server *http.Server, open *atomic.Int64) {
 	server.SetKeepAlivesEnabled(false)
 	for deadline := time.Now().Add(drainTimeout); time.Now().Before(deadline); {

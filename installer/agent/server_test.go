@@ -301,7 +301,8 @@ func TestOutcomesOfThePluginAreCounted(t *testing.T) {
 	r := overSockets(t)
 	run(t, r.events.Run)
 	sources := podsource.Sources{AgentSocket: startServer(t, r)}
-	// It connects, writes and is gone: nobody reads the answer. In 20 ms under load it may not come through.
+	// It connects, writes and is gone: nobody reads the answer. In 20 ms under load it may not come
+	// through.
 	eventually(t, "an outcome", func() bool {
 		sources.Report(podsource.Outcome{
 			Command: "ADD", Namespace: "shop", Name: "web-0", UID: "5d1c", Outcome: "failed", Reason: "denied",

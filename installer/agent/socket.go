@@ -19,9 +19,10 @@ type Socket struct {
 	file os.FileInfo // tells our socket from one that came in its place
 }
 
-// Listen makes the socket, in place of one that another agent may have there: who connects reaches one of the two.
-// The directory is made if it is missing, and closed to all but its owner. One of another owner, or one that others may
-// write to, is refused: they could put a socket of theirs in our place.
+// Listen makes the socket, in place of one that another agent may have there: who connects reaches
+// one of the two. The directory is made if it is missing, and closed to all but its owner. One of
+// another owner, or one that others may write to, is refused: they could put a socket of theirs in
+// our place.
 func Listen(path string) (*Socket, error) {
 	s, err := listen(path)
 	if err != nil {
@@ -60,7 +61,8 @@ func listen(path string) (*Socket, error) {
 	return s, nil
 }
 
-// lock opens a directory and keeps other agents from changing which socket is in it, until it is closed.
+// lock opens a directory and keeps other agents from changing which socket is in it, until it is
+// closed.
 func lock(dir string) (*os.File, error) {
 	folder, err := os.OpenFile(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -123,13 +125,15 @@ func (s *Socket) remove() {
 	}
 }
 
-// Lost reports whether nobody reaches the socket by its name any more: it was removed, or another agent's is in its place.
+// Lost reports whether nobody reaches the socket by its name any more: it was removed, or another
+// agent's is in its place.
 func (s *Socket) Lost() bool {
 	file, err := os.Lstat(s.path)
 	return err != nil || !os.SameFile(file, s.file)
 }
 
-// Accept returns the next connection of root. Others get none, should the socket's mode ever let them through.
+// Accept returns the next connection of root. Others get none, should the socket's mode ever let
+// them through.
 func (s *Socket) Accept() (net.Conn, error) {
 	for {
 		conn, err := s.AcceptUnix()

@@ -20,7 +20,8 @@ func newStore() *store {
 	return s
 }
 
-// Transformer lets the reflector strip pods as they come: of a list that is streamed, never two are whole at a time.
+// Transformer lets the reflector strip pods as they come: of a list that is streamed, never two are
+// whole at a time.
 func (s *store) Transformer() cache.TransformFunc {
 	return func(o any) (any, error) {
 		if pod, ok := o.(*corev1.Pod); ok {

@@ -6,8 +6,9 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
 )
 
-// Describe returns what decides of a pod: what the protocol wants, and redirect.Decide. corev1.Pod in JSON would come to the
-// same, and make encoding/json keep a description of each of its hundreds of types.
+// Describe returns what decides of a pod: what the protocol wants, and redirect.Decide. corev1.Pod
+// in JSON would come to the same, and make encoding/json keep a description of each of its hundreds
+// of types.
 func Describe(pod *corev1.Pod) *kubepod.Pod {
 	p := &kubepod.Pod{
 		Metadata: kubepod.Metadata{

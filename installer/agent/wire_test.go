@@ -12,7 +12,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
 )
 
-// What decides is the same whether the agent reads it from its cache or the plugin from the API server's JSON.
+// What decides is the same whether the agent reads it from its cache or the plugin from the API
+// server's JSON.
 func TestFactsAreThoseOfThePodInJSON(t *testing.T) {
 	t.Parallel()
 	always := corev1.ContainerRestartPolicyAlways

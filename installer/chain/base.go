@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// marker is the key by which a list is known that wraps a single plugin; its value is the original's name. Runtimes pass
-// over keys that they do not know.
+// marker is the key by which a list is known that wraps a single plugin; its value is the
+// original's name. Runtimes pass over keys that they do not know.
 const marker = "sidecarCNIWraps"
 
 // wrapName is the list's name. It sorts after the original, or before it in the case of .json.
@@ -17,8 +17,8 @@ func wrapName(original string) string {
 	return strings.TrimSuffix(original, path.Ext(original)) + ".conflist"
 }
 
-// asList writes a single plugin as a list: the object as it is, but for its indentation. The runtime merges no drop-ins into
-// a single plugin, so it must not begin to.
+// asList writes a single plugin as a list: the object as it is, but for its indentation. The
+// runtime merges no drop-ins into a single plugin, so it must not begin to.
 func (n *network) asList() []byte {
 	return fmt.Appendf(nil, "{\n  \"cniVersion\": %q,\n  \"name\": %q,\n  \"loadOnlyInlinedPlugins\": true,\n  \"plugins\": [\n    %s\n  ]\n}\n",
 		n.version, n.name, n.file.indented())
@@ -44,8 +44,8 @@ func wrapped(list []byte) string {
 	return name
 }
 
-// without returns the directory as it would be if we had never been there. It is the same after any number of steps of any
-// pass: so passes may be interrupted.
+// without returns the directory as it would be if we had never been there. It is the same after any
+// number of steps of any pass: so passes may be interrupted.
 func (t tree) without() tree {
 	base := t.clone()
 	base.unwrap()

@@ -281,7 +281,8 @@ func TestUninstallSaysWhatIsLeft(t *testing.T) {
 	}
 }
 
-// A file that is not loaded and cannot be read says nothing about the node, unless its name is ours.
+// A file that is not loaded and cannot be read says nothing about the node, unless its name is
+// ours.
 func TestUninstallBesideUnreadableFiles(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string][]Reason{
@@ -345,7 +346,8 @@ func TestStandalone(t *testing.T) {
 	}
 }
 
-// A file of ours that says the same in another way stays as it is; one that cannot be read does not.
+// A file of ours that says the same in another way stays as it is; one that cannot be read does
+// not.
 func TestStandaloneThatIsThereAlready(t *testing.T) {
 	t.Parallel()
 	w := spec(Standalone)

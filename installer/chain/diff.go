@@ -26,7 +26,8 @@ func (p Plan) Diff(d Dir) string {
 	return b.String()
 }
 
-// unified shows all between the first and the last line that differ as one change: ours is in one place.
+// unified shows all between the first and the last line that differ as one change: ours is in one
+// place.
 func unified(from, to File) string {
 	const context = 3
 	a, b := lines(from.Data), lines(to.Data)

@@ -17,24 +17,24 @@ type File struct {
 	Err  error       // why it could not be read
 }
 
-// Dir is a conf directory at one moment: everything directly in it, as libcni sees it (a link is what it leads to), and
-// what is directly in its sub-directories. What is in files that do not end with .conf, .conflist, .json or .sidecar-cni-saved does
-// not matter; that they are there does.
+// Dir is a conf directory at one moment: everything directly in it, as libcni sees it (a link is
+// what it leads to), and what is directly in its sub-directories. What is in files that do not end
+// with .conf, .conflist, .json or .sidecar-cni-saved does not matter; that they are there does.
 type Dir []File
 
 // The names that are ours in a conf directory, beside StandaloneName.
 const (
 	// ownedName sorts before what CNIs call their files.
 	ownedName = "00-sidecar-cni.conflist"
-	// DropInName is ours in a network's sub-directory: libcni merges drop-ins in the order of their names, and ours wants to be
-	// the last.
+	// DropInName is ours in a network's sub-directory: libcni merges drop-ins in the order of their
+	// names, and ours wants to be the last.
 	DropInName = "99-sidecar-cni.conf"
 	// savedSuffix is for a file that is wrapped: no runtime takes it for a network.
 	savedSuffix = ".sidecar-cni-saved"
 )
 
-// Primary returns the file that containerd loads: the first by name. One that does not parse is not passed over, since
-// containerd stops at it; see Spec.SkipsBroken.
+// Primary returns the file that containerd loads: the first by name. One that does not parse is not
+// passed over, since containerd stops at it; see Spec.SkipsBroken.
 func (d Dir) Primary() (File, error) {
 	return d.tree().primary()
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/containernetworking/cni/libcni"
 )
 
-// disk is a conf directory on a real disk: what chain says of a directory is held against what libcni makes of it.
+// disk is a conf directory on a real disk: what chain says of a directory is held against what
+// libcni makes of it.
 type disk struct {
 	t    testing.TB
 	path string
@@ -96,7 +97,8 @@ type loaded struct {
 	Ours          int
 }
 
-// load does what containerd does, with the generation of libcni that merges drop-ins or the one that knows none.
+// load does what containerd does, with the generation of libcni that merges drop-ins or the one
+// that knows none.
 func (k disk) load(dropIns bool) (loaded, error) {
 	k.t.Helper()
 	files, err := libcni.ConfFiles(k.path, []string{".conf", ".conflist", ".json"})

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// FuzzPrimary: whatever the primary is, a pass writes what libcni loads, as text what would also come out of decoding,
-// appending and encoding; and uninstalling gives the bytes back.
+// FuzzPrimary: whatever the primary is, a pass writes what libcni loads, as text what would also
+// come out of decoding, appending and encoding; and uninstalling gives the bytes back.
 func FuzzPrimary(f *testing.F) {
 	for _, l := range layouts(f) {
 		for _, file := range l.before {
@@ -109,7 +109,8 @@ func (s shapes) value() string {
 	return s.one(`-1.50e+2`, `"}],{["`, `"\\"`, `null`, `[[],{}]`, `{"plugins":[{"type":"sidecar-cni"}]}`, `12345678901234567890`, `"\ud800"`)
 }
 
-// wantWithAndWithout installs in each way and takes out again. It reports whether each way was open.
+// wantWithAndWithout installs in each way and takes out again. It reports whether each way was
+// open.
 func wantWithAndWithout(t *testing.T, primary File) bool {
 	t.Helper()
 	before, open := Dir{primary}, true

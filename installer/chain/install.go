@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Install returns the steps that put the entry into the chain; none if it is there already. An error, a *Refusal, says why that
-// cannot be; then nothing is changed, and what there is of ours stays.
+// Install returns the steps that put the entry into the chain; none if it is there already. An
+// error, a *Refusal, says why that cannot be; then nothing is changed, and what there is of ours
+// stays.
 func Install(d Dir, w Spec) (Plan, error) {
 	w, err := w.normal()
 	if err != nil {
@@ -24,7 +25,8 @@ func install(t tree, w Spec) (Plan, error) {
 	base := t.without()
 	n, err := base.joined(w)
 	if reason(err) == NoNetwork {
-		// The network plugin took its network away: what we made of it must not keep the node looking well.
+		// The network plugin took its network away: what we made of it must not keep the node
+		// looking well.
 		if left := difference(t, base); len(left) > 0 {
 			return Plan{Steps: left}, nil
 		}
@@ -67,7 +69,8 @@ func (t tree) loaded(w Spec) (*network, error) {
 	return t.load(f.Name, w.LoadsDropIns)
 }
 
-// first is the file that the runtime loads. Where none can be loaded, what is wrong is told of the first.
+// first is the file that the runtime loads. Where none can be loaded, what is wrong is told of the
+// first.
 func (t tree) first(w Spec) (File, error) {
 	f, err := t.primary()
 	if err != nil || !w.SkipsBroken {
@@ -87,7 +90,8 @@ type claim struct {
 	entry []byte
 }
 
-// with adds us to a directory that is without us. What is in the directory now stays if it is right.
+// with adds us to a directory that is without us. What is in the directory now stays if it is
+// right.
 func (t tree) with(now tree, n *network, c claim) (tree, error) {
 	goal := t.clone()
 	var err error
@@ -129,8 +133,8 @@ func (t tree) dropIn(now tree, n *network, c claim) error {
 		return err
 	}
 	t.put(now, File{Name: n.dropIn(), Data: data, Mode: n.file.Mode})
-	// A drop-in of a network that another file has taken the place of stays: when that file goes, the runtime loads the network
-	// at once, before any pass.
+	// A drop-in of a network that another file has taken the place of stays: when that file goes,
+	// the runtime loads the network at once, before any pass.
 	for _, conf := range t.confs() {
 		other, err := t[conf].parse()
 		if name := other.dropIn(); err == nil && other.name != n.name && now.has(name) {
@@ -176,7 +180,8 @@ func (t tree) wrap(now tree, n *network, c claim) error {
 	return err
 }
 
-// current reports whether a wrapping list is of the original as it is now. What others added to it is then kept.
+// current reports whether a wrapping list is of the original as it is now. What others added to it
+// is then kept.
 func current(list, original File) bool {
 	if list.Err != nil || wrapped(list.Data) != original.Name {
 		return false
@@ -196,9 +201,9 @@ func (n *network) copied(c claim) (File, error) {
 	return f, err
 }
 
-// Uninstall returns the steps that take us out, whatever way we got in, and brings back what was wrapped. An error without steps is
-// about a file that may have our entry and cannot be edited, or about what would leave the runtime without its network. Of the
-// spec only SkipsBroken counts.
+// Uninstall returns the steps that take us out, whatever way we got in, and brings back what was
+// wrapped. An error without steps is about a file that may have our entry and cannot be edited, or
+// about what would leave the runtime without its network. Of the spec only SkipsBroken counts.
 func Uninstall(d Dir, w Spec) (Plan, error) {
 	w = Spec{SkipsBroken: w.SkipsBroken}
 	t := d.tree()
@@ -221,8 +226,9 @@ func Uninstall(d Dir, w Spec) (Plan, error) {
 	return p, nil
 }
 
-// leftOver finds what could not be cleaned. Of the files that cannot be read only the one that the runtime loads
-// counts: a dangling link of somebody else's is nothing of ours. What is ours by its name is removed unread.
+// leftOver finds what could not be cleaned. Of the files that cannot be read only the one that the
+// runtime loads counts: a dangling link of somebody else's is nothing of ours. What is ours by its
+// name is removed unread.
 func (t tree) leftOver(w Spec) error {
 	var errs []error
 	for i, name := range t.confs() {

@@ -33,8 +33,9 @@ type layout struct {
 	before     Dir
 }
 
-// layouts reads testdata: under before/ the directory; a name that ends with a slash is an empty sub-directory, one with
-// "(unreadable)" after it cannot be read. What follows is written by TestLayouts.
+// layouts reads testdata: under before/ the directory; a name that ends with a slash is an empty
+// sub-directory, one with "(unreadable)" after it cannot be read. What follows is written by
+// TestLayouts.
 func layouts(t testing.TB) []layout {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txtar")
@@ -143,7 +144,8 @@ func told(p Plan, err error) []byte {
 	return b.Bytes()
 }
 
-// wantSettled holds that a second pass has nothing to do, and that uninstalling gives the directory back.
+// wantSettled holds that a second pass has nothing to do, and that uninstalling gives the directory
+// back.
 func (l layout) wantSettled(t *testing.T, after Dir, w Spec) {
 	t.Helper()
 	again, err := Install(after, w)

@@ -12,13 +12,15 @@ import (
 // pluginType is the type of our entry, and the name of the binary.
 const pluginType = "sidecar-cni"
 
-// versions of CNI that our plugin speaks. Before 0.3.0 a chain has no result that could be passed on.
+// versions of CNI that our plugin speaks. Before 0.3.0 a chain has no result that could be passed
+// on.
 var versions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 
 // otherMeshes redirect too: two of us in a pod would send its traffic in circles.
 var otherMeshes = []string{"istio-cni", "linkerd-cni", "kuma-cni", "consul-cni"}
 
-// multusTypes delegate to the other networks of the directory: a copy of them would delegate to itself.
+// multusTypes delegate to the other networks of the directory: a copy of them would delegate to
+// itself.
 var multusTypes = []string{"multus", "multus-shim"}
 
 // network is what the runtime makes of a file.

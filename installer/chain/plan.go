@@ -31,7 +31,8 @@ type Step struct {
 // Op is the kind of a step.
 type Op string
 
-// The kinds of steps. RemoveDir is for an empty directory: one that is not empty stays, and that is no error.
+// The kinds of steps. RemoveDir is for an empty directory: one that is not empty stays, and that is
+// no error.
 const (
 	Write     Op = "write"
 	Rename    Op = "rename"
@@ -48,7 +49,8 @@ func (s Step) String() string {
 	return fmt.Sprintf("%s %s: %s", s.Op, what, s.Why)
 }
 
-// difference returns the steps from one directory to another: what brings us in first, what takes us out last.
+// difference returns the steps from one directory to another: what brings us in first, what takes
+// us out last.
 func difference(from, to tree) []Step {
 	var dirs, in, renames, out, removes, removedDirs []Step
 	for _, name := range to.names() {
@@ -81,7 +83,8 @@ func difference(from, to tree) []Step {
 	return steps
 }
 
-// renamed returns the name that a file of the new directory has in the old one: wrapping and unwrapping move the original.
+// renamed returns the name that a file of the new directory has in the old one: wrapping and
+// unwrapping move the original.
 func renamed(from, to tree, name string) string {
 	other := name + savedSuffix
 	if original, ok := strings.CutSuffix(name, savedSuffix); ok {
@@ -127,7 +130,8 @@ func (s Step) why() string {
 	}
 }
 
-// check refuses to write what libcni cannot load. Nothing that Install and Uninstall make should ever get here.
+// check refuses to write what libcni cannot load. Nothing that Install and Uninstall make should
+// ever get here.
 func (p Plan) check() error {
 	for _, s := range p.Steps {
 		if s.Op != Write {

@@ -52,9 +52,9 @@ func changes() []change {
 	return all
 }
 
-// TestKilledBetweenAnyTwoSteps holds, with real libcni on a real directory: after each step of each pass in each layout the
-// runtime loads the original chain, with us wherever we have been before and shall be after; and the pass that finds this
-// ends where the first one would have ended.
+// TestKilledBetweenAnyTwoSteps holds, with real libcni on a real directory: after each step of each
+// pass in each layout the runtime loads the original chain, with us wherever we have been before
+// and shall be after; and the pass that finds this ends where the first one would have ended.
 func TestKilledBetweenAnyTwoSteps(t *testing.T) {
 	t.Parallel()
 	tried := map[string]bool{}

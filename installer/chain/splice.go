@@ -17,7 +17,8 @@ type span struct{ from, to int }
 
 func (s span) of(doc []byte) []byte { return doc[s.from:s.to] }
 
-// plugins finds the elements of the top-level list "plugins". If the key is there twice, the last one counts, as in libcni.
+// plugins finds the elements of the top-level list "plugins". If the key is there twice, the last
+// one counts, as in libcni.
 func plugins(doc []byte) ([]span, error) {
 	d := json.NewDecoder(bytes.NewReader(doc))
 	if err := open(d, '{'); err != nil {
@@ -88,7 +89,8 @@ func appendOurs(doc, ours []byte) ([]byte, error) {
 	return slices.Concat(doc[:last.to], []byte(","), gap, text, doc[last.to:]), nil
 }
 
-// laidOut writes a JSON object as the neighbour is written: on one line, or with its indentation and its ends of lines.
+// laidOut writes a JSON object as the neighbour is written: on one line, or with its indentation
+// and its ends of lines.
 func laidOut(object, neighbour []byte) ([]byte, error) {
 	var b bytes.Buffer
 	at := bytes.LastIndexByte(neighbour, '\n')
@@ -148,7 +150,8 @@ func removeOurs(f File) ([]byte, error) {
 
 func cut(doc []byte, from, to int) []byte { return slices.Concat(doc[:from], doc[to:]) }
 
-// settled reports whether our entry is in a list as it shall be: once, the last, and the wanted value however it is written.
+// settled reports whether our entry is in a list as it shall be: once, the last, and the wanted
+// value however it is written.
 func settled(f File, ours []byte) bool {
 	n, err := f.parse()
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The texts: a list, and what it is with our entry. Between <> is what a pass adds, so that without it the list is there.
+// The texts: a list, and what it is with our entry. Between <> is what a pass adds, so that without
+// it the list is there.
 func TestOurEntryIsLaidOutLikeItsNeighbours(t *testing.T) {
 	t.Parallel()
 	const short = `{"type":"sidecar-cni"}`

@@ -10,10 +10,11 @@ import (
 // StandaloneName is our file in Multus' own conf directory.
 const StandaloneName = "sidecar-cni.conf"
 
-// InstallStandalone plans a network of our own in Multus' conf directory, for a NetworkAttachmentDefinition of that name
-// without a configuration of its own. Multus runs it for the pods that ask for it. The runtime's directory is left to
-// Install, which takes out of it what was there of ours: afterwards, when the way changes to this one, and before this
-// network is taken away, when it changes from it.
+// InstallStandalone plans a network of our own in Multus' conf directory, for a
+// NetworkAttachmentDefinition of that name without a configuration of its own. Multus runs it for
+// the pods that ask for it. The runtime's directory is left to Install, which takes out of it what
+// was there of ours: afterwards, when the way changes to this one, and before this network is taken
+// away, when it changes from it.
 func InstallStandalone(d Dir, w Spec) (Plan, error) {
 	w, err := w.normal()
 	if err != nil {
@@ -44,7 +45,8 @@ func InstallStandalone(d Dir, w Spec) (Plan, error) {
 	return p, p.check()
 }
 
-// standalone is our entry with a name and a version of its own. An entry that has them is another plugin's way of thinking.
+// standalone is our entry with a name and a version of its own. An entry that has them is another
+// plugin's way of thinking.
 func (w Spec) standalone() []byte {
 	return fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":%q,%s`, w.Standalone, bytes.TrimPrefix(w.Entry, []byte("{")))
 }

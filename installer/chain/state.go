@@ -20,7 +20,8 @@ type State struct {
 // Reason is one of a closed set of words, for the label of a metric.
 type Reason string
 
-// The reasons. After Absent, Outdated, Misplaced, Repeated and Stale the next pass mends it; the others wait for somebody.
+// The reasons. After Absent, Outdated, Misplaced, Repeated and Stale the next pass mends it; the
+// others wait for somebody.
 const (
 	Effective    Reason = "effective"
 	Absent       Reason = "absent"        // our entry is not in the chain
@@ -86,7 +87,8 @@ func Evaluate(d Dir, w Spec) State {
 	return s
 }
 
-// renews reports whether a plan is about a list of ours in which our entry is whole, but the network is not.
+// renews reports whether a plan is about a list of ours in which our entry is whole, but the
+// network is not.
 func (p Plan) renews(list string) bool {
 	return p.Primary == "" || slices.ContainsFunc(p.Steps, func(s Step) bool {
 		return s.Op == Write && s.Name == list && File{Name: s.Name, Data: s.Data}.carriesUs()

@@ -26,7 +26,8 @@ func refusal(err error) Reason {
 	return r.Reason
 }
 
-// Where nothing can be done nothing is: the reason is in the error, in the state, and names the file.
+// Where nothing can be done nothing is: the reason is in the error, in the state, and names the
+// file.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	old := spec(DropIn)
@@ -102,7 +103,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestARuntimeThatPassesOver takes the first file that can be loaded, as CRI-O does; containerd has no network then.
+// TestARuntimeThatPassesOver takes the first file that can be loaded, as CRI-O does; containerd has
+// no network then.
 func TestARuntimeThatPassesOver(t *testing.T) {
 	t.Parallel()
 	good := conf("20-x.conflist", flannel)

@@ -48,8 +48,9 @@ func (o *others) write(d Dir) Dir {
 	return d.After(steps...)
 }
 
-// TestOtherWriters lets others write between our steps. Steps that find another file than they were made for are not taken.
-// When the others have stopped, one pass makes it good; and uninstalling leaves exactly what they have written.
+// TestOtherWriters lets others write between our steps. Steps that find another file than they were
+// made for are not taken. When the others have stopped, one pass makes it good; and uninstalling
+// leaves exactly what they have written.
 func TestOtherWriters(t *testing.T) {
 	t.Parallel()
 	ways := []Way{Auto, Inline, DropIn, Owned}

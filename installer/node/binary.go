@@ -12,8 +12,9 @@ import (
 
 const programMode fs.FileMode = 0o755
 
-// InstallBinary sees to it that a program is a copy of another, to the last byte, and reports whether it had to change it.
-// A process that runs the old one keeps it. What a killed installation left in the directory is removed, see Sweep.
+// InstallBinary sees to it that a program is a copy of another, to the last byte, and reports
+// whether it had to change it. A process that runs the old one keeps it. What a killed installation
+// left in the directory is removed, see Sweep.
 func InstallBinary(from, to string) (changed bool, err error) {
 	source, err := os.Open(from)
 	if err != nil {
@@ -41,7 +42,8 @@ func InstallBinary(from, to string) (changed bool, err error) {
 	return true, nil
 }
 
-// copied reports whether a program is as it should be, and leaves the source at its beginning. An error is about the source.
+// copied reports whether a program is as it should be, and leaves the source at its beginning. An
+// error is about the source.
 func copied(source *os.File, to string) (bool, error) {
 	info, err := source.Stat()
 	if err != nil {
@@ -66,7 +68,8 @@ func copied(source *os.File, to string) (bool, error) {
 	return equal, err
 }
 
-// sameBytes compares two files. An error is about the first; a second one that cannot be read is another one.
+// sameBytes compares two files. An error is about the first; a second one that cannot be read is
+// another one.
 func sameBytes(a, b io.Reader) (bool, error) {
 	const chunk = 64 << 10
 	left, right := make([]byte, chunk), make([]byte, chunk)

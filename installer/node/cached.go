@@ -9,8 +9,9 @@ import (
 	"path/filepath"
 )
 
-// CachedUses counts the results in libcni's cache, /var/lib/cni, whose configuration has a plugin of a type: attachments
-// for which a runtime may yet call it. One that cannot be read is an error, beside the number of the others.
+// CachedUses counts the results in libcni's cache, /var/lib/cni, whose configuration has a plugin
+// of a type: attachments for which a runtime may yet call it. One that cannot be read is an error,
+// beside the number of the others.
 func CachedUses(cacheDir, pluginType string) (int, error) {
 	dir := filepath.Join(cacheDir, "results")
 	entries, err := os.ReadDir(dir)

@@ -14,15 +14,17 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 )
 
-// ErrChanged says that a file is no longer as it was read: another writer was there. Read anew, and plan anew.
+// ErrChanged says that a file is no longer as it was read: another writer was there. Read anew, and
+// plan anew.
 var ErrChanged = errors.New("another writer was there meanwhile")
 
-// reloadGrace is how long a runtime is given to load the last change. It lists the directory and then opens a file: one that goes
-// in between leaves it without a network until it looks again.
+// reloadGrace is how long a runtime is given to load the last change. It lists the directory and
+// then opens a file: one that goes in between leaves it without a network until it looks again.
 const reloadGrace = 50 * time.Millisecond
 
-// Carry carries out steps that were planned for the directory as it was read, in their order, and tells of each when it is
-// done. An error ends it; what is done until then stays, and is as good as a pass that was killed there.
+// Carry carries out steps that were planned for the directory as it was read, in their order, and
+// tells of each when it is done. An error ends it; what is done until then stays, and is as good as
+// a pass that was killed there.
 func (c Conf) Carry(d chain.Dir, steps []chain.Step, done func(chain.Step)) error {
 	for _, s := range steps {
 		if err := c.step(d, s); err != nil {
@@ -117,8 +119,8 @@ func equal(a, b chain.File) bool {
 	return a.Mode.IsDir() == b.Mode.IsDir() && a.Mode.Perm() == b.Mode.Perm() && (a.Err == nil) == (b.Err == nil) && bytes.Equal(a.Data, b.Data)
 }
 
-// leads is where a file is written. A link stays one, if what it leads to is in the directory too; elsewhere nobody
-// would remove what a killed pass left.
+// leads is where a file is written. A link stays one, if what it leads to is in the directory too;
+// elsewhere nobody would remove what a killed pass left.
 func (c Conf) leads(name string) (string, error) {
 	path := c.at(name)
 	info, err := os.Lstat(path)

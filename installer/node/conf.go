@@ -18,9 +18,11 @@ import (
 )
 
 const (
-	// credentialsName is the directory of the plugin's credentials, in the conf directory. It has nothing to do with the chain.
+	// credentialsName is the directory of the plugin's credentials, in the conf directory. It has
+	// nothing to do with the chain.
 	credentialsName = "sidecar-cni.d"
-	// biggestConf is far more than any configuration has. Whoever puts more into a file shall not fill our memory.
+	// biggestConf is far more than any configuration has. Whoever puts more into a file shall not
+	// fill our memory.
 	biggestConf = 4 << 20
 )
 
@@ -30,9 +32,10 @@ var readable = []string{".conf", ".conflist", ".json", ".sidecar-cni-saved"}
 // Conf is a conf directory: the runtime's, or that of Multus.
 type Conf struct{ Path string }
 
-// Read returns everything that is directly in the directory, and directly in its sub-directories, but what is ours beside
-// the chain: the credentials and the temporary files. A file or sub-directory that cannot be read says why. If the
-// directory itself cannot be read, or has been deleted on the node since it was mounted, that is the error.
+// Read returns everything that is directly in the directory, and directly in its sub-directories,
+// but what is ours beside the chain: the credentials and the temporary files. A file or
+// sub-directory that cannot be read says why. If the directory itself cannot be read, or has been
+// deleted on the node since it was mounted, that is the error.
 func (c Conf) Read() (chain.Dir, error) {
 	names, err := list(c.Path)
 	if err != nil {
@@ -81,8 +84,8 @@ func list(dir string) ([]string, error) {
 	return slices.DeleteFunc(names, isTemp), nil
 }
 
-// ErrDeleted is of a directory that nobody can reach by its name any more. To a container that it was mounted into it looks
-// empty, and stays so.
+// ErrDeleted is of a directory that nobody can reach by its name any more. To a container that it
+// was mounted into it looks empty, and stays so.
 var ErrDeleted = fmt.Errorf("it was deleted on the node after it was mounted: the agent has to be started anew: %w", fs.ErrNotExist)
 
 // deleted is ErrDeleted if the directory is such a one.
@@ -97,8 +100,9 @@ func deleted(dir *os.File) error {
 	return nil
 }
 
-// Deleted is ErrDeleted of a directory if it, or the parent that was mounted in its place, was deleted on the node. It is nil of
-// one that is merely missing, which whoever deleted it can make again, and of one that is there.
+// Deleted is ErrDeleted of a directory if it, or the parent that was mounted in its place, was
+// deleted on the node. It is nil of one that is merely missing, which whoever deleted it can make
+// again, and of one that is there.
 func Deleted(dir string) error {
 	f, err := os.Open(dir)
 	for errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
@@ -122,8 +126,8 @@ func missingLink(dir string) error {
 		"so that the directory itself is mounted: %w", to, fs.ErrNotExist)
 }
 
-// Provide makes a directory that is missing, and its parents: what the kubelet does for a directory that it mounts,
-// where the parent is mounted.
+// Provide makes a directory that is missing, and its parents: what the kubelet does for a directory
+// that it mounts, where the parent is mounted.
 func Provide(dir string) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -154,7 +158,8 @@ func (c Conf) look(name string) (f chain.File, there bool) {
 	return f, !errors.Is(f.Err, fs.ErrNotExist)
 }
 
-// explainLink says of a link that leads nowhere where it leads: out of what is mounted here, most often.
+// explainLink says of a link that leads nowhere where it leads: out of what is mounted here, most
+// often.
 func (c Conf) explainLink(name string, err error) error {
 	to, notLink := os.Readlink(c.at(name))
 	if notLink != nil || !errors.Is(err, fs.ErrNotExist) {
@@ -175,7 +180,8 @@ func explainOwner(name string, err error) error {
 		stat.Uid, stat.Mode&0o7777, err)
 }
 
-// contents reads a regular file: opening a pipe, which somebody may have put there, would wait for a writer.
+// contents reads a regular file: opening a pipe, which somebody may have put there, would wait for
+// a writer.
 func contents(name string) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrPermission) {
@@ -213,8 +219,9 @@ func (c Conf) Sweep() error {
 	return Sweep(dirs...)
 }
 
-// Nudge makes the runtime read the directory. It has to after a change of a drop-in: runtimes watch the directory itself
-// and not its sub-directories. containerd passes over the creation of a file, but not over its removal.
+// Nudge makes the runtime read the directory. It has to after a change of a drop-in: runtimes watch
+// the directory itself and not its sub-directories. containerd passes over the creation of a file,
+// but not over its removal.
 func (c Conf) Nudge() error {
 	temp, err := os.CreateTemp(c.Path, tempPattern("nudge"))
 	if err == nil {
@@ -227,7 +234,8 @@ func (c Conf) Nudge() error {
 	return nil
 }
 
-// unnamed drops the file's name from an error: it may be a temporary one, and the text around it has the one that counts.
+// unnamed drops the file's name from an error: it may be a temporary one, and the text around it
+// has the one that counts.
 func unnamed(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err

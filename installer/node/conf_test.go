@@ -81,7 +81,8 @@ func TestReadNothing(t *testing.T) {
 	}
 }
 
-// A container sees an empty directory where one was mounted into it and then deleted: not one without networks.
+// A container sees an empty directory where one was mounted into it and then deleted: not one
+// without networks.
 func TestReadADirectoryThatWasDeletedUnderAMount(t *testing.T) {
 	t.Parallel()
 	host, container := t.TempDir(), t.TempDir()
@@ -101,7 +102,8 @@ func TestReadADirectoryThatWasDeletedUnderAMount(t *testing.T) {
 		_, err := conf.Read()
 		must(err)
 		must(unix.Unshare(unix.CLONE_FS))
-		// The mount below keeps the kernel from removing it by this namespace's name; from the host's it goes.
+		// The mount below keeps the kernel from removing it by this namespace's name; from the
+		// host's it goes.
 		removed := make(chan error)
 		go func() { removed <- os.Remove(dir) }()
 		must(<-removed)

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Credentials is the directory of what the plugin asks the API server with: <conf-dir>/sidecar-cni.d. Only root can read it.
+// Credentials is the directory of what the plugin asks the API server with:
+// <conf-dir>/sidecar-cni.d. Only root can read it.
 type Credentials struct{ Dir string }
 
 // The files in it.
@@ -24,8 +25,9 @@ const (
 	caFile         = "ca.crt"
 )
 
-// Write makes the directory if it is missing, keeps its files up to date, and returns the names of those that were not.
-// The kubeconfig names token and authority by file: a rotation changes those alone. Nothing is replaced by nothing.
+// Write makes the directory if it is missing, keeps its files up to date, and returns the names of
+// those that were not. The kubeconfig names token and authority by file: a rotation changes those
+// alone. Nothing is replaced by nothing.
 func (c Credentials) Write(token, ca []byte, server string) (changed []string, err error) {
 	switch {
 	case len(bytes.TrimSpace(token)) == 0:
@@ -96,7 +98,8 @@ users:
 `, quoted, caFile, tokenFile), err
 }
 
-// Remove removes the files, and the directory if nothing of anybody else is in it. It succeeds on nothing.
+// Remove removes the files, and the directory if nothing of anybody else is in it. It succeeds on
+// nothing.
 func (c Credentials) Remove() error {
 	if err := Sweep(c.Dir); err != nil {
 		return err
@@ -119,7 +122,8 @@ func (c Credentials) Remove() error {
 	return nil
 }
 
-// Expiry tells when a token ends, if it says so. Nothing is verified: who is served with it, the API server decides.
+// Expiry tells when a token ends, if it says so. Nothing is verified: who is served with it, the
+// API server decides.
 func Expiry(token []byte) (time.Time, bool) {
 	parts := bytes.Split(token, []byte("."))
 	if len(parts) != 3 {

@@ -18,8 +18,8 @@ const criTimeout = 5 * time.Second
 // uidLabel is the kubelet's label on each sandbox: the uid of its pod.
 const uidLabel = "io.kubernetes.pod.uid"
 
-// AskRuntime asks the runtime itself, on its socket. Read only: it changes nothing. With the uid of a pod it also asks whether
-// that one is in a sandbox of this runtime, which Runtime.RunsPod says.
+// AskRuntime asks the runtime itself, on its socket. Read only: it changes nothing. With the uid of
+// a pod it also asks whether that one is in a sandbox of this runtime, which Runtime.RunsPod says.
 //
 // containerd tells its directories and its chain. CRI-O, up to 1.34 at least, tells neither.
 func AskRuntime(ctx context.Context, socket, podUID string) (Runtime, error) {
@@ -50,7 +50,8 @@ func AskRuntime(ctx context.Context, socket, podUID string) (Runtime, error) {
 	return r, nil
 }
 
-// runsPod reports whether a pod has a sandbox that is ready. What comes back is compared: not every runtime has to filter.
+// runsPod reports whether a pod has a sandbox that is ready. What comes back is compared: not every
+// runtime has to filter.
 func runsPod(ctx context.Context, client cri.RuntimeServiceClient, uid string) (bool, error) {
 	list, err := client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
 		State:         &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},

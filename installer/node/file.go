@@ -14,15 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tempSuffix ends the names of files that are being written: no runtime takes one for a network or a plugin.
+// tempSuffix ends the names of files that are being written: no runtime takes one for a network or
+// a plugin.
 const tempSuffix = ".sidecar-cni-tmp"
 
 func isTemp(name string) bool {
 	return strings.HasPrefix(name, ".") && strings.HasSuffix(name, tempSuffix)
 }
 
-// WriteFile sees to it that a file has these contents and this mode, and reports whether it had to change it. It makes no
-// directory.
+// WriteFile sees to it that a file has these contents and this mode, and reports whether it had to
+// change it. It makes no directory.
 func WriteFile(path string, data []byte, mode fs.FileMode) (changed bool, err error) {
 	if is, err := os.Lstat(path); err == nil && is.Mode() == mode.Perm() && is.Size() == int64(len(data)) {
 		if was, err := os.ReadFile(path); err == nil && bytes.Equal(was, data) {
@@ -72,8 +73,8 @@ func (o *owner) give(f *os.File) error {
 	return nil
 }
 
-// replace puts new content in a file's place, at once and for good: when it returns, a loss of power cannot undo it. The last
-// look is taken when nothing but the renaming is left to do.
+// replace puts new content in a file's place, at once and for good: when it returns, a loss of
+// power cannot undo it. The last look is taken when nothing but the renaming is left to do.
 func replace(path string, d content, look func() error) error {
 	dir := filepath.Dir(path)
 	temp, err := os.CreateTemp(dir, tempPattern(filepath.Base(path)))
@@ -94,7 +95,8 @@ func replace(path string, d content, look func() error) error {
 	return syncDir(dir)
 }
 
-// unwritable explains a directory that belongs to somebody else and may not be written in for that reason.
+// unwritable explains a directory that belongs to somebody else and may not be written in for that
+// reason.
 func unwritable(dir string, err error) error {
 	var stat unix.Stat_t
 	if !errors.Is(err, fs.ErrPermission) || unix.Stat(dir, &stat) != nil || int(stat.Uid) == os.Geteuid() {
@@ -114,8 +116,9 @@ func syncDir(dir string) error {
 	return unnamed(f.Sync())
 }
 
-// Sweep removes what killed writers left in directories. One that is not there has nothing to be removed. Be aware that it
-// removes also what another agent is about to rename: hold the run directory's lock.
+// Sweep removes what killed writers left in directories. One that is not there has nothing to be
+// removed. Be aware that it removes also what another agent is about to rename: hold the run
+// directory's lock.
 func Sweep(dirs ...string) error {
 	var errs []error
 	for _, dir := range dirs {

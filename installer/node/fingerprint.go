@@ -12,8 +12,9 @@ import (
 	"syscall"
 )
 
-// Fingerprint is another one after a change that matters: of anything that Conf.Read returns, or of the contents or the mode
-// of one of the files, which may be missing. Whoever compares it with the one after its own last writing is not woken by that.
+// Fingerprint is another one after a change that matters: of anything that Conf.Read returns, or of
+// the contents or the mode of one of the files, which may be missing. Whoever compares it with the
+// one after its own last writing is not woken by that.
 func Fingerprint(conf Conf, files ...string) (string, error) {
 	d, err := conf.Read()
 	if err != nil {
@@ -33,8 +34,8 @@ func Fingerprint(conf Conf, files ...string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// add writes what counts of a file. Of a big one, a program, that is not its contents but what the kernel changes with them:
-// it would otherwise be read at every tick.
+// add writes what counts of a file. Of a big one, a program, that is not its contents but what the
+// kernel changes with them: it would otherwise be read at every tick.
 func add(h hash.Hash, name string) error {
 	f, err := os.Open(name)
 	if err != nil {

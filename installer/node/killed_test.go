@@ -16,11 +16,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// calls are those with which a pass changes the disk, by strace's names; a question mark is for what an architecture lacks.
+// calls are those with which a pass changes the disk, by strace's names; a question mark is for
+// what an architecture lacks.
 var calls = []string{"openat", "write", "fchmod", "fsync", "?rename,renameat,?renameat2", "unlinkat", "mkdirat", "?rmdir", "fchmodat"}
 
-// TestKilledBeforeAnyCall has strace kill a pass before each of its system calls that change the disk. What is left, real
-// libcni loads, with us or without; the next pass ends where an undisturbed one would have, and nothing temporary stays.
+// TestKilledBeforeAnyCall has strace kill a pass before each of its system calls that change the
+// disk. What is left, real libcni loads, with us or without; the next pass ends where an
+// undisturbed one would have, and nothing temporary stays.
 func TestKilledBeforeAnyCall(t *testing.T) {
 	t.Parallel()
 	rows := []struct {
@@ -110,7 +112,8 @@ func killed(ended *exec.ExitError) bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// A pass that is killed leaves its temporary files, and no others: the test above would not see what Sweep overlooks.
+// A pass that is killed leaves its temporary files, and no others: the test above would not see
+// what Sweep overlooks.
 func TestKilledPassLeavesOneTemporaryFile(t *testing.T) {
 	t.Parallel()
 	conf := lay(t, t.TempDir(), withList)
@@ -132,8 +135,8 @@ func TestKilledPassLeavesOneTemporaryFile(t *testing.T) {
 	}
 }
 
-// What SIGKILL cannot show: a loss of power undoes nothing that is reported as done, and no name ever leads to less than all
-// of its bytes.
+// What SIGKILL cannot show: a loss of power undoes nothing that is reported as done, and no name
+// ever leads to less than all of its bytes.
 func TestEveryStepIsSynced(t *testing.T) {
 	t.Parallel()
 	const list, single = "10-pods.conflist", "10-pods.conf"

@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Membership is an agent among those of its node: a file whose name says when it joined, and on which it holds a lock as
-// long as it lives. The kernel drops the lock with the process, however that ends.
+// Membership is an agent among those of its node: a file whose name says when it joined, and on
+// which it holds a lock as long as it lives. The kernel drops the lock with the process, however
+// that ends.
 type Membership struct {
 	dir  string
 	name string
@@ -54,8 +55,8 @@ func joined(names []string) string {
 	return fmt.Sprintf("%019d", now)
 }
 
-// withLock calls do with the members' names while no other agent looks at them: a file that is not locked yet would look as if its
-// agent were dead.
+// withLock calls do with the members' names while no other agent looks at them: a file that is not
+// locked yet would look as if its agent were dead.
 func (m *Membership) withLock(do func(names []string) error) error {
 	dir, err := os.Open(m.dir)
 	if err != nil {
@@ -97,8 +98,9 @@ func (m *Membership) announce() error {
 	return nil
 }
 
-// Superseded reports whether an agent lives that joined later: then it is the one that writes. What dead ones left is
-// removed. If somebody removed our file, it is made again: without it an older agent would not know of us.
+// Superseded reports whether an agent lives that joined later: then it is the one that writes. What
+// dead ones left is removed. If somebody removed our file, it is made again: without it an older
+// agent would not know of us.
 func (m *Membership) Superseded() (bool, error) {
 	var newer bool
 	err := os.MkdirAll(m.dir, 0o700)

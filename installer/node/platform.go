@@ -14,8 +14,8 @@ type Platform struct {
 	ConfDir       string
 	BinDir        string
 	RuntimeSocket string
-	// MultusConfDir is where Multus looks for the networks of NetworkAttachmentDefinitions. Empty where each installation of
-	// Multus is told another place.
+	// MultusConfDir is where Multus looks for the networks of NetworkAttachmentDefinitions. Empty
+	// where each installation of Multus is told another place.
 	MultusConfDir string
 }
 
@@ -33,7 +33,8 @@ const (
 	k3sDockerSocket = "/run/k3s/cri-dockerd/cri-dockerd.sock"
 )
 
-// Platforms are those that are known, by name. What a node tells about itself goes before them, see Detect.
+// Platforms are those that are known, by name. What a node tells about itself goes before them, see
+// Detect.
 var Platforms = []Platform{
 	{"aks", etcConf, optBin, containerd, multus},
 	{"bottlerocket", etcConf, optBin, containerd, multus},
@@ -65,8 +66,8 @@ func PlatformNamed(name string) (Platform, bool) {
 // criSocket is kubeadm's word, on the nodes that it made.
 const criSocket = "kubeadm.alpha.kubernetes.io/cri-socket"
 
-// Detect tells a node's platform by what the Node object says, and what that was. What nothing tells of is kubeadm. Where the
-// runtime's socket may be, Sockets tells.
+// Detect tells a node's platform by what the Node object says, and what that was. What nothing
+// tells of is kubeadm. Where the runtime's socket may be, Sockets tells.
 func Detect(node *corev1.Node) (p Platform, why string) {
 	name, why := recognize(node)
 	p, _ = PlatformNamed(name)
@@ -151,8 +152,8 @@ func recognize(node *corev1.Node) (name, why string) {
 	return "kubeadm", "nothing tells of another platform"
 }
 
-// beforeFixedPath reports whether k3s still keeps plugins in a directory that changes with its version. It stopped with the
-// releases of October 2024: 1.28.15, 1.29.10, 1.30.6, 1.31.2.
+// beforeFixedPath reports whether k3s still keeps plugins in a directory that changes with its
+// version. It stopped with the releases of October 2024: 1.28.15, 1.29.10, 1.30.6, 1.31.2.
 func beforeFixedPath(kubelet string) bool {
 	version, _, _ := strings.Cut(strings.TrimPrefix(kubelet, "v"), "+")
 	minor, patch, _ := strings.Cut(strings.TrimPrefix(version, "1."), ".")

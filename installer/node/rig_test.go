@@ -257,7 +257,8 @@ func untilKilled() error {
 	return err
 }
 
-// startChild starts this program, or a copy of it, as a process that lives until it is killed, and waits for it to be there.
+// startChild starts this program, or a copy of it, as a process that lives until it is killed, and
+// waits for it to be there.
 func startChild(t *testing.T, args []string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RunDir is the directory in which the agents of a node meet, and the plugin meets them: /run/sidecar-cni. It is made if
-// it is missing.
+// RunDir is the directory in which the agents of a node meet, and the plugin meets them:
+// /run/sidecar-cni. It is made if it is missing.
 type RunDir struct{ Path string }
 
-// Lock waits until no other agent has it: passes do not overlap, during an upgrade or an uninstallation either. The kernel
-// takes it back from an agent that is killed.
+// Lock waits until no other agent has it: passes do not overlap, during an upgrade or an
+// uninstallation either. The kernel takes it back from an agent that is killed.
 func (r RunDir) Lock(ctx context.Context) (unlock func(), err error) {
 	path := filepath.Join(r.Path, "lock")
 	f, err := r.open(path)
@@ -71,21 +71,23 @@ func tryLock(f *os.File) (bool, error) {
 
 func (r RunDir) marker() string { return filepath.Join(r.Path, "uninstalled") }
 
-// Marker is what an uninstallation leaves in the run directory: no agent of its installation shall write anything, also none
-// that starts later.
+// Marker is what an uninstallation leaves in the run directory: no agent of its installation shall
+// write anything, also none that starts later.
 type Marker struct {
 	ID string // of the installation; empty for all
-	// Withdrawn is when the DaemonSet was told to take its nodes out, by the API server's clock. It is zero if the node was taken
-	// out by hand. Whole seconds, as in all objects.
+	// Withdrawn is when the DaemonSet was told to take its nodes out, by the API server's clock. It
+	// is zero if the node was taken out by hand. Whole seconds, as in all objects.
 	Withdrawn time.Time
 }
 
-// Concerns reports whether the marker is about an installation. An agent that does not know the id of its own obeys any.
+// Concerns reports whether the marker is about an installation. An agent that does not know the id
+// of its own obeys any.
 func (m Marker) Concerns(installID string) bool {
 	return installID == "" || m.ID == "" || m.ID == installID
 }
 
-// Before reports whether a pod was created after the uninstallation began, so that its installation was taken up again.
+// Before reports whether a pod was created after the uninstallation began, so that its installation
+// was taken up again.
 func (m Marker) Before(created time.Time) bool {
 	return !m.Withdrawn.IsZero() && created.After(m.Withdrawn)
 }
@@ -118,7 +120,8 @@ func (r RunDir) Marked() (m Marker, there bool, err error) {
 	return m, true, nil
 }
 
-// Installation is what whoever uninstalls has to know of the agent that is in charge: its id, and where it put things.
+// Installation is what whoever uninstalls has to know of the agent that is in charge: its id, and
+// where it put things.
 type Installation struct {
 	ID      string `json:"id"`
 	ConfDir string `json:"confDir"`
@@ -138,7 +141,8 @@ func (r RunDir) Announce(i Installation) error {
 	return err
 }
 
-// Announced returns the installation that was in charge last; nothing if there was none since the node has started.
+// Announced returns the installation that was in charge last; nothing if there was none since the
+// node has started.
 func (r RunDir) Announced() (Installation, error) {
 	var i Installation
 	data, err := os.ReadFile(r.installation())
@@ -156,8 +160,8 @@ func (r RunDir) Announced() (Installation, error) {
 
 func (r RunDir) resumed() string { return filepath.Join(r.Path, "resumed") }
 
-// Resume removes the marker of an uninstallation that was given up, and notes which one: a pod that still carries it out must not
-// do so again.
+// Resume removes the marker of an uninstallation that was given up, and notes which one: a pod that
+// still carries it out must not do so again.
 func (r RunDir) Resume(m Marker) error {
 	if !m.Withdrawn.IsZero() {
 		if _, err := WriteFile(r.resumed(), []byte(m.Withdrawn.UTC().Format(time.RFC3339)+"\n"), 0o600); err != nil {

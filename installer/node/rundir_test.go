@@ -179,7 +179,8 @@ func TestUninstalled(t *testing.T) {
 	}
 }
 
-// TestMarkerWithATime tells pods that were created before an uninstallation from later ones. Objects have whole seconds.
+// TestMarkerWithATime tells pods that were created before an uninstallation from later ones.
+// Objects have whole seconds.
 func TestMarkerWithATime(t *testing.T) {
 	t.Parallel()
 	r := rundir(t)

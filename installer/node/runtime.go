@@ -20,12 +20,14 @@ type Runtime struct {
 	LastLoad     string
 	NetworkReady bool
 	Message      string // why the network is not ready
-	// ManyNetworks says that it loads more than the first network of its directory: containerd's max_conf_num, 1 by default.
+	// ManyNetworks says that it loads more than the first network of its directory: containerd's
+	// max_conf_num, 1 by default.
 	ManyNetworks bool
 	RunsPod      bool // whether the pod that AskRuntime was given is in a sandbox of this runtime
 }
 
-// RuntimeFromNode is what a Node object tells: status.nodeInfo.containerRuntimeVersion, as in containerd://1.6.20.
+// RuntimeFromNode is what a Node object tells: status.nodeInfo.containerRuntimeVersion, as in
+// containerd://1.6.20.
 func RuntimeFromNode(containerRuntimeVersion string) Runtime {
 	name, version, _ := strings.Cut(containerRuntimeVersion, "://")
 	return Runtime{Name: name, Version: version}
@@ -34,7 +36,8 @@ func RuntimeFromNode(containerRuntimeVersion string) Runtime {
 // dropIns has the versions with which the runtimes' libcni merges drop-ins, 1.3.
 var dropIns = map[string][2]int{"containerd": {2, 1}, "cri-o": {1, 33}}
 
-// LoadsDropIns reports whether the runtime is known to merge drop-ins into a network. An unknown one is not.
+// LoadsDropIns reports whether the runtime is known to merge drop-ins into a network. An unknown
+// one is not.
 func (r Runtime) LoadsDropIns() bool {
 	first, known := dropIns[r.Name]
 	var version [2]int
@@ -42,8 +45,8 @@ func (r Runtime) LoadsDropIns() bool {
 	return known && err == nil && slices.Compare(version[:], first[:]) >= 0
 }
 
-// SkipsBroken reports whether the runtime passes over a file of its conf directory that it cannot load: CRI-O does, and
-// containerd has no network then.
+// SkipsBroken reports whether the runtime passes over a file of its conf directory that it cannot
+// load: CRI-O does, and containerd has no network then.
 func (r Runtime) SkipsBroken() bool { return r.Name == "cri-o" }
 
 // loadedChain is containerd's form.
@@ -62,7 +65,8 @@ func parseChain(data []byte) (c loadedChain, known bool) {
 	return c, err == nil && c.PluginConfDir != ""
 }
 
-// Runs reports whether a plugin is in what the runtime has loaded, drop-ins included, if the runtime tells.
+// Runs reports whether a plugin is in what the runtime has loaded, drop-ins included, if the
+// runtime tells.
 func (r Runtime) Runs(pluginType string) (known, yes bool) {
 	c, known := parseChain(r.Chain)
 	for _, n := range c.Networks {
@@ -75,8 +79,8 @@ func (r Runtime) Runs(pluginType string) (known, yes bool) {
 	return known, false
 }
 
-// Refuses is the error of directories that the runtime does not use; it names the ones that it does use. What a runtime
-// does not tell, it does not refuse.
+// Refuses is the error of directories that the runtime does not use; it names the ones that it does
+// use. What a runtime does not tell, it does not refuse.
 func (r Runtime) Refuses(confDir, binDir string) error {
 	if r.ConfDir != "" && !samePlace(r.ConfDir, confDir) {
 		return fmt.Errorf("use conf directory %s: %s reads %s: configure that one", confDir, r.Name, r.ConfDir)

@@ -85,7 +85,8 @@ func TestNudge(t *testing.T) {
 	}
 }
 
-// While passes follow each other, the runtime never meets a file that it cannot load, and has its network after each.
+// While passes follow each other, the runtime never meets a file that it cannot load, and has its
+// network after each.
 func TestContainerdKeepsItsNetwork(t *testing.T) {
 	t.Parallel()
 	c := startContainerd(t, "containerd")

@@ -52,7 +52,8 @@ func small(dir string) error {
 	return unix.Mount("tmpfs", dir, "tmpfs", 0, "size=128k,mode=0755")
 }
 
-// In each kind of trouble everything that writes says what and why, leaves what is there, and works when it is over.
+// In each kind of trouble everything that writes says what and why, leaves what is there, and works
+// when it is over.
 func TestTroubleWithTheDisk(t *testing.T) {
 	t.Parallel()
 	source := filepath.Join(t.TempDir(), "program")

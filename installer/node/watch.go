@@ -23,10 +23,11 @@ const (
 	tick = 30 * time.Second
 )
 
-// Watch sends when something changed in one of the directories or directly in their sub-directories, soon but at most once
-// a second, and every 30 s besides. Those that are missing, or go and come back, are found again. The channel is closed
-// when the context ends. The receiver looks itself what changed, if anything did; a signal that it has not taken yet stands for
-// all after it.
+// Watch sends when something changed in one of the directories or directly in their
+// sub-directories, soon but at most once a second, and every 30 s besides. Those that are missing,
+// or go and come back, are found again. The channel is closed when the context ends. The receiver
+// looks itself what changed, if anything did; a signal that it has not taken yet stands for all
+// after it.
 func Watch(ctx context.Context, paths []string, log *zap.Logger) (<-chan struct{}, error) {
 	for _, path := range paths {
 		if !filepath.IsAbs(path) {
@@ -90,7 +91,8 @@ func (w *watch) run(ctx context.Context, notify *fsnotify.Watcher) {
 	}
 }
 
-// concerns is false of what happens in the parents of missing directories, unless one of those is there now.
+// concerns is false of what happens in the parents of missing directories, unless one of those is
+// there now.
 func (w *watch) concerns(e fsnotify.Event) bool {
 	dir := filepath.Dir(e.Name)
 	if isTemp(filepath.Base(e.Name)) {
@@ -119,8 +121,8 @@ func (w *watch) signal() {
 	}
 }
 
-// arm watches what shall be watched. A directory may come into being after it was looked for and before its parent is watched,
-// so it looks again until it finds what it has found before.
+// arm watches what shall be watched. A directory may come into being after it was looked for and
+// before its parent is watched, so it looks again until it finds what it has found before.
 func (w *watch) arm() {
 	const enough = 10
 	var before map[string]os.FileInfo
@@ -134,8 +136,8 @@ func (w *watch) arm() {
 	}
 }
 
-// armAll watches directories, and no others. What is watched already is watched anew: another directory of the same name may
-// have got the same inode.
+// armAll watches directories, and no others. What is watched already is watched anew: another
+// directory of the same name may have got the same inode.
 func (w *watch) armAll(found map[string]os.FileInfo) {
 	for path, was := range w.armed {
 		if is, ok := found[path]; !ok || !os.SameFile(was, is) {
@@ -154,8 +156,8 @@ func (w *watch) armAll(found map[string]os.FileInfo) {
 	}
 }
 
-// find returns the directories that are to be watched: each of the paths, with its sub-directories, or the nearest parent
-// that is there. A watched directory itself tells when it goes.
+// find returns the directories that are to be watched: each of the paths, with its sub-directories,
+// or the nearest parent that is there. A watched directory itself tells when it goes.
 func (w *watch) find() map[string]os.FileInfo {
 	found := map[string]os.FileInfo{}
 	add := func(path string) bool {

@@ -41,7 +41,8 @@ func (w watcher) woken(by string) {
 	w.drain()
 }
 
-// drain takes what comes of the same change: nothing has come for longer than the least time between two signals.
+// drain takes what comes of the same change: nothing has come for longer than the least time
+// between two signals.
 func (w watcher) drain() {
 	for {
 		select {
@@ -153,7 +154,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// project is what the kubelet does with a projected volume: a new directory, and a link that is renamed over the old one.
+// project is what the kubelet does with a projected volume: a new directory, and a link that is
+// renamed over the old one.
 func project(t *testing.T, dir, token string) {
 	t.Helper()
 	must(t, os.MkdirAll(dir, 0o755))
@@ -170,7 +172,8 @@ func project(t *testing.T, dir, token string) {
 	must(t, os.RemoveAll(filepath.Join(dir, old)))
 }
 
-// A directory that comes and goes all the time is found in the end, wherever the watch was when it came.
+// A directory that comes and goes all the time is found in the end, wherever the watch was when it
+// came.
 func TestWatchADirectoryThatIsMadeAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "etc", "cni", "net.d")

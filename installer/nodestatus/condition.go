@@ -17,7 +17,8 @@ type Condition struct {
 	Message string // a sentence that stays the same while nothing happens
 }
 
-// Report writes the condition if it is not what the node says already, and reports whether it had to.
+// Report writes the condition if it is not what the node says already, and reports whether it had
+// to.
 func (n *Node) Report(ctx context.Context, c Condition) (bool, error) {
 	if n.said != nil && *n.said == c {
 		return false, nil
@@ -57,7 +58,8 @@ func (c Condition) status() corev1.ConditionStatus {
 	return corev1.ConditionFalse
 }
 
-// put replaces the condition where it is, or adds it to a list that nobody has changed: two agents must not both add it.
+// put replaces the condition where it is, or adds it to a list that nobody has changed: two agents
+// must not both add it.
 func (c Condition) put(node *corev1.Node, now metav1.Time) []operation {
 	want := corev1.NodeCondition{
 		Type: ConditionType, Status: c.status(), Reason: c.Reason, Message: c.Message,

@@ -1,12 +1,12 @@
-// Package nodestatus is what the agent says about its node: that pods may start on it, by taking away a taint, and whether
-// they start redirected, by a condition.
+// Package nodestatus is what the agent says about its node: that pods may start on it, by taking
+// away a taint, and whether they start redirected, by a condition.
 //
 //	node := nodestatus.New(client, "node-1")
 //	removed, err := node.RemoveTaint(ctx)
 //	written, err := node.Report(ctx, nodestatus.Condition{Ready: true, Reason: "ChainEffective", Message: "..."})
 //
-// Both are JSON patches that test what they change, so that nothing of what others write meanwhile gets lost: a patch that
-// comes too late is refused, and made anew from the node as it is then.
+// Both are JSON patches that test what they change, so that nothing of what others write meanwhile
+// gets lost: a patch that comes too late is refused, and made anew from the node as it is then.
 //
 // Be aware:
 //   - The taint is never added, and other taints are never touched. Whoever registers nodes adds it.
@@ -39,7 +39,8 @@ const (
 const (
 	// requestTimeout is for one request.
 	requestTimeout = 5 * time.Second
-	// tries is how often a patch is made that others come before. They write a node some times a minute.
+	// tries is how often a patch is made that others come before. They write a node some times a
+	// minute.
 	tries = 5
 )
 
@@ -72,7 +73,8 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// change patches what makes out of the node as it is, and reports whether there was anything to change.
+// change patches what makes out of the node as it is, and reports whether there was anything to
+// change.
 func (n *Node) change(ctx context.Context, subresource string, makes func(*corev1.Node) []operation) (bool, error) {
 	var err error
 	for range tries {
@@ -94,8 +96,8 @@ func (n *Node) change(ctx context.Context, subresource string, makes func(*corev
 	return false, fmt.Errorf("patch node %s: %w", n.name, err)
 }
 
-// tooLate reports whether somebody has changed the node meanwhile. A test that does not hold is answered like a patch that
-// makes no sense, but ours do.
+// tooLate reports whether somebody has changed the node meanwhile. A test that does not hold is
+// answered like a patch that makes no sense, but ours do.
 func tooLate(err error) bool {
 	var said apierrors.APIStatus
 	return errors.As(err, &said) &&

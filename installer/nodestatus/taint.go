@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// RemoveTaint takes the taint away, with whatever effects it is there, and reports whether it was. A node that has it again
-// is one that somebody has tainted anew.
+// RemoveTaint takes the taint away, with whatever effects it is there, and reports whether it was.
+// A node that has it again is one that somebody has tainted anew.
 func (n *Node) RemoveTaint(ctx context.Context) (bool, error) {
 	removed, err := n.change(ctx, "", withoutTaint)
 	if err != nil {
@@ -18,8 +18,8 @@ func (n *Node) RemoveTaint(ctx context.Context) (bool, error) {
 	return removed, nil
 }
 
-// withoutTaint tests that what it removes is what it has seen: in a list, a place may come to be another's. From the end on,
-// the places before keep their numbers.
+// withoutTaint tests that what it removes is what it has seen: in a list, a place may come to be
+// another's. From the end on, the places before keep their numbers.
 func withoutTaint(node *corev1.Node) []operation {
 	var operations []operation
 	for i, taint := range slices.Backward(node.Spec.Taints) {

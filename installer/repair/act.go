@@ -13,7 +13,8 @@ import (
 // requestTimeout is for one request to the API server.
 const requestTimeout = 5 * time.Second
 
-// act does about pods what the API server is needed for. If that is away, the rest is left to the next pass.
+// act does about pods what the API server is needed for. If that is away, the rest is left to the
+// next pass.
 func (r *Repairer) act(ctx context.Context, pods []*corev1.Pod, results []Result) {
 	byUID := map[types.UID]*corev1.Pod{}
 	for _, pod := range pods {

@@ -273,7 +273,8 @@ func TestOnlyThePodThatWasSeenIsEvicted(t *testing.T) {
 	}
 }
 
-// The API server refuses to change a uid, so a label for the pod before does not reach the one after.
+// The API server refuses to change a uid, so a label for the pod before does not reach the one
+// after.
 func TestALabelIsForOnePod(t *testing.T) {
 	t.Parallel()
 	ns, n := netns.New(t), newNode(t, repair.Report)

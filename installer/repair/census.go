@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A census knows which process is which pod's. Processes are counted once, and only if somebody asks.
+// A census knows which process is which pod's. Processes are counted once, and only if somebody
+// asks.
 type census struct {
 	proc  string // the host's
 	known map[types.UID]bool
@@ -67,13 +68,14 @@ func (c *census) podOf(pid int) types.UID {
 	return podIn(string(data), c.known)
 }
 
-// podIn reads /proc/<pid>/cgroup: a line a hierarchy, or one for cgroup v2. The kubelet calls a pod's cgroup
+// podIn reads /proc/<pid>/cgroup: a line a hierarchy, or one for cgroup v2. The kubelet calls a
+// pod's cgroup
 //
 //	pod<uid>                           with the driver cgroupfs
 //	kubepods[-besteffort]-pod<uid>.slice, the dashes of the uid being underlines   with systemd
 //
-// and a runtime that was told another driver puts both into one name, before a colon. Of several, a pod within a pod, the
-// first known one counts: what is below was made by the pod itself.
+// and a runtime that was told another driver puts both into one name, before a colon. Of several, a
+// pod within a pod, the first known one counts: what is below was made by the pod itself.
 func podIn(cgroups string, known map[types.UID]bool) types.UID {
 	for line := range strings.Lines(cgroups) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -98,8 +100,9 @@ func uidOf(part string) types.UID {
 	return types.UID(strings.ReplaceAll(uid, "_", "-"))
 }
 
-// initProcesses are the processes of a pod that were not started by another one in it, but by the runtime. CRI-O's conmon can be
-// in the pod's cgroup; then it is in the host's network, and those that it started count.
+// initProcesses are the processes of a pod that were not started by another one in it, but by the
+// runtime. CRI-O's conmon can be in the pod's cgroup; then it is in the host's network, and those
+// that it started count.
 func (c *census) initProcesses(uid types.UID, host hostNamespaces) ([]int, error) {
 	all, err := c.count()
 	if err != nil {
@@ -120,7 +123,8 @@ func (c *census) initProcesses(uid types.UID, host hostNamespaces) ([]int, error
 	return initProcesses, nil
 }
 
-// parent reads /proc/<pid>/stat, where the name of the program may have anything in it but ends with the last parenthesis.
+// parent reads /proc/<pid>/stat, where the name of the program may have anything in it but ends
+// with the last parenthesis.
 func (c *census) parent(pid int) (int, error) {
 	data, err := os.ReadFile(c.file(pid, "stat"))
 	if err != nil {
@@ -133,8 +137,8 @@ func (c *census) parent(pid int) (int, error) {
 	return strconv.Atoi(fields[1])
 }
 
-// age is how long ago a process was started, 0 if that cannot be told. Both files count from the boot, the one in hundredths of
-// a second (USER_HZ) in the 22nd field.
+// age is how long ago a process was started, 0 if that cannot be told. Both files count from the
+// boot, the one in hundredths of a second (USER_HZ) in the 22nd field.
 func (c *census) age(pid int) time.Duration {
 	data, err := os.ReadFile(c.file(pid, "stat"))
 	uptime, err2 := os.ReadFile(filepath.Join(c.proc, "uptime"))
@@ -154,7 +158,8 @@ func (c *census) age(pid int) time.Duration {
 	return time.Duration(up*float64(time.Second)) - time.Duration(began)*(time.Second/100)
 }
 
-// mountOf returns where the host has a network namespace mounted, which is where the runtime said it was.
+// mountOf returns where the host has a network namespace mounted, which is where the runtime said
+// it was.
 func (c *census) mountOf(id inode) (string, bool) {
 	data, err := os.ReadFile(c.file(1, "mountinfo"))
 	if err != nil {

@@ -221,7 +221,8 @@ func (r *Repairer) verify(ctx context.Context, at *place, t task) (problems []re
 	return problems, err
 }
 
-// backendFor returns the backend for a namespace: iptables' owner match is refused in that of another user namespace.
+// backendFor returns the backend for a namespace: iptables' owner match is refused in that of
+// another user namespace.
 func (r *Repairer) backendFor(at *place) string {
 	if at.foreign() {
 		return netconf.NFTables

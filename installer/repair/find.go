@@ -56,8 +56,9 @@ func (s search) find(one *subject) (*place, error) {
 	return p, nil
 }
 
-// byProcess opens the namespace that the first processes of a pod's containers are in. Deeper down others may be, where a
-// pod runs containers of its own. What a runtime keeps in a pod's cgroup is in the host's and does not count.
+// byProcess opens the namespace that the first processes of a pod's containers are in. Deeper down
+// others may be, where a pod runs containers of its own. What a runtime keeps in a pod's cgroup is
+// in the host's and does not count.
 func (s search) byProcess(uid types.UID) (found *sandbox, netns record.Netns, age time.Duration, err error) {
 	if s.host.why != nil {
 		return nil, record.Netns{}, 0, fmt.Errorf("tell the host's network namespace: %w", s.host.why)
@@ -92,7 +93,8 @@ func (s search) byProcess(uid types.UID) (found *sandbox, netns record.Netns, ag
 	return found, netns, age, nil
 }
 
-// openProcess opens the namespace of a process, which is still the pod's when that is done: ids are used again.
+// openProcess opens the namespace of a process, which is still the pod's when that is done: ids are
+// used again.
 func (s search) openProcess(pid int, uid types.UID) (*sandbox, error) {
 	n, err := s.host.open(s.census.file(pid, "ns/net"))
 	if err != nil {

@@ -122,7 +122,8 @@ func TestWhichProcessesCount(t *testing.T) {
 	}
 }
 
-// A record's path may come to lead elsewhere: to the host's namespace, that of another pod, or nowhere.
+// A record's path may come to lead elsewhere: to the host's namespace, that of another pod, or
+// nowhere.
 func TestOnlyTheNamespaceThatWasRecordedIsEntered(t *testing.T) {
 	t.Parallel()
 	rows := map[string]func(n *node, other *netns.NS) string{
@@ -193,7 +194,8 @@ func TestTheAgentsNamespaceIsNeverEntered(t *testing.T) {
 	n.want(n.pass(), repair.Unreachable, "", "or the agent's", "no process")
 }
 
-// Without the host's first process nobody can tell the host's namespace from a pod's: a record can, since ADD could.
+// Without the host's first process nobody can tell the host's namespace from a pod's: a record can,
+// since ADD could.
 func TestWithoutTheHostsProcesses(t *testing.T) {
 	t.Parallel()
 	rows := map[string]func(*node){

@@ -9,7 +9,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
-// Whoever may write rules into a pod's namespace must not be able to keep the agent busy, or to use up its memory.
+// Whoever may write rules into a pod's namespace must not be able to keep the agent busy, or to use
+// up its memory.
 func TestMoreRulesThanAnybodyNeeds(t *testing.T) {
 	t.Parallel()
 	many := func(n int, line func(i int) string) string {

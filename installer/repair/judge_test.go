@@ -231,7 +231,8 @@ func TestSkippedPodsAreCounted(t *testing.T) {
 	}
 }
 
-// A runtime class is decided by its handler. Without it nobody knows whether rules would redirect anything.
+// A runtime class is decided by its handler. Without it nobody knows whether rules would redirect
+// anything.
 func TestRuntimeClasses(t *testing.T) {
 	t.Parallel()
 	for class, want := range map[string]repair.Finding{"usual": repair.Missing, "unheard-of": repair.Unreachable} {
@@ -350,7 +351,8 @@ func TestOffLooksAtNoPod(t *testing.T) {
 	}
 }
 
-// The nameservers are what only the runtime knew: with those of the record, a pod's annotations ask for what was programmed.
+// The nameservers are what only the runtime knew: with those of the record, a pod's annotations ask
+// for what was programmed.
 func TestNameserversComeFromTheRecord(t *testing.T) {
 	t.Parallel()
 	ns, n := netns.New(t), newNode(t, repair.Repair)

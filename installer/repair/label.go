@@ -33,7 +33,8 @@ func (r *Repairer) label(ctx context.Context, pod *corev1.Pod, x *Result) error 
 	return err
 }
 
-// setLabels changes labels of a pod that is still the same; nil takes one away. A pod that is gone needs none.
+// setLabels changes labels of a pod that is still the same; nil takes one away. A pod that is gone
+// needs none.
 func setLabels(ctx context.Context, client *rest.RESTClient, pod *corev1.Pod, labels map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": pod.UID, "labels": labels, // of another pod of that name the uid is refused
@@ -51,7 +52,8 @@ func setLabels(ctx context.Context, client *rest.RESTClient, pod *corev1.Pod, la
 	return err
 }
 
-// Unlabel takes our label away from all pods of a node, and returns from how many. The client is agent.NewClient's.
+// Unlabel takes our label away from all pods of a node, and returns from how many. The client is
+// agent.NewClient's.
 func Unlabel(ctx context.Context, client *rest.RESTClient, node string) (int, error) {
 	asking, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
-// mend does what ADD would have done: writes the rules, reads them back and records them. The policy is the recorded one,
-// since annotations can change in a pod that runs.
+// mend does what ADD would have done: writes the rules, reads them back and records them. The
+// policy is the recorded one, since annotations can change in a pod that runs.
 func (r *Repairer) mend(ctx context.Context, s search, at *place, one *subject) error {
 	policy := one.policy
 	switch {
@@ -55,7 +55,8 @@ func (r *Repairer) mend(ctx context.Context, s search, at *place, one *subject) 
 	})
 }
 
-// standIn begins the name under which a pod is recorded whose sandbox's id is not known. No runtime gives such ids.
+// standIn begins the name under which a pod is recorded whose sandbox's id is not known. No runtime
+// gives such ids.
 const standIn = "repair-"
 
 func (p *place) attachment(one *subject) record.Attachment {
@@ -72,8 +73,8 @@ func (p *place) network() string {
 	return "" // GC of a network leaves it alone
 }
 
-// recordable is the namespace with a path that lasts as long as it does, if the host has it mounted somewhere. A process'
-// path ends with the process.
+// recordable is the namespace with a path that lasts as long as it does, if the host has it mounted
+// somewhere. A process' path ends with the process.
 func (s search) recordable(at *place) record.Netns {
 	netns := at.netns
 	if strings.HasPrefix(netns.Path, "/proc/") {
@@ -87,8 +88,8 @@ func (s search) recordable(at *place) record.Netns {
 // young is how old a record has to be to be dropped: the call that wrote it may still be under way.
 const young = time.Minute
 
-// dropRecords deletes the records of namespaces that are gone. With CRI-O nobody else does: it never calls DEL for a plugin
-// that a drop-in brought into the chain.
+// dropRecords deletes the records of namespaces that are gone. With CRI-O nobody else does: it
+// never calls DEL for a plugin that a drop-in brought into the chain.
 func (r *Repairer) dropRecords(records []record.Record) (int, error) {
 	dropped := 0
 	var errs []error
@@ -105,8 +106,9 @@ func (r *Repairer) dropRecords(records []record.Record) (int, error) {
 	return dropped, errors.Join(errs...)
 }
 
-// gone reports whether a namespace surely is no more where it was. Where that place cannot be seen at all, nothing is sure;
-// nor if there is a file that is no namespace, which is what a mount looks like that did not come through.
+// gone reports whether a namespace surely is no more where it was. Where that place cannot be seen
+// at all, nothing is sure; nor if there is a file that is no namespace, which is what a mount looks
+// like that did not come through.
 func (r *Repairer) gone(n record.Netns) bool {
 	path, place := n.Path, filepath.Dir(n.Path)
 	if in, ok := strings.CutPrefix(path, "/proc/"); ok {

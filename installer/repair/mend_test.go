@@ -66,7 +66,8 @@ func (n *node) callADD(name, backend string, ns *netns.NS) {
 	}
 }
 
-// A repaired pod is in every respect one that ADD has redirected; only the sandbox's id stays unknown.
+// A repaired pod is in every respect one that ADD has redirected; only the sandbox's id stays
+// unknown.
 func TestARepairedPodIsAsADDLeavesIt(t *testing.T) {
 	t.Parallel()
 	for _, backend := range backends {
@@ -334,7 +335,8 @@ func TestNothingIsMendedWhileItIsHeld(t *testing.T) {
 	n.want(n.pass(), repair.Missing, repair.Repaired)
 }
 
-// Docker starts a pod's first process and then its network: the ADD may still be under way. A record says that it is over.
+// Docker starts a pod's first process and then its network: the ADD may still be under way. A
+// record says that it is over.
 func TestAnADDMayBeUnderWay(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

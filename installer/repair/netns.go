@@ -99,8 +99,8 @@ func (s hostNamespaces) open(path string) (*sandbox, error) {
 
 func (n *sandbox) close() { n.file.Close() }
 
-// foreign reports whether the namespace belongs to another user namespace than ours. If the kernel does not let us see
-// the owner (NS_GET_USERNS, ioctl_ns(2)), it is none of ours.
+// foreign reports whether the namespace belongs to another user namespace than ours. If the kernel
+// does not let us see the owner (NS_GET_USERNS, ioctl_ns(2)), it is none of ours.
 func (n *sandbox) foreign() bool {
 	owner, err := unix.IoctlRetInt(int(n.file.Fd()), unix.NS_GET_USERNS)
 	if err != nil {

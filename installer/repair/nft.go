@@ -24,8 +24,8 @@ type nftReader struct {
 	work     int                  // how many elements rules have been tried with
 }
 
-// maxWork bounds how often elements of maps are tried with rules: a map of many times rules of many can keep a reader busy for
-// minutes, and whoever may write rules into the namespace decides.
+// maxWork bounds how often elements of maps are tried with rules: a map of many times rules of many
+// can keep a reader busy for minutes, and whoever may write rules into the namespace decides.
 const maxWork = 1 << 17
 
 // readNFT reads the chains of the namespace of the calling thread, those of all tables.

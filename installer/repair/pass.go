@@ -21,8 +21,9 @@ import (
 const (
 	// passTimeout is far more than a node's pods take, of which each needs some milliseconds.
 	passTimeout = 2 * time.Minute
-	// parallel is how many namespaces of usual pods are looked into at once, each by a thread of its own. Of the dearest
-	// pods it is one: each may take as much memory as the agent has to spare.
+	// parallel is how many namespaces of usual pods are looked into at once, each by a thread of
+	// its own. Of the dearest pods it is one: each may take as much memory as the agent has to
+	// spare.
 	parallel = 4
 )
 
@@ -43,8 +44,9 @@ func New(cfg Config, deps Deps) *Repairer {
 	return &Repairer{cfg: cfg, deps: deps, metrics: newMetrics(deps.Registry), turn: make(chan struct{}, 1), pauses: pauses{}}
 }
 
-// Pass looks at every pod once and acts. Passes that are asked for at the same time follow one another. An error is about
-// the pass as a whole, beside what it did find; what is wrong with a pod is in its Result.
+// Pass looks at every pod once and acts. Passes that are asked for at the same time follow one
+// another. An error is about the pass as a whole, beside what it did find; what is wrong with a pod
+// is in its Result.
 func (r *Repairer) Pass(ctx context.Context) (Summary, error) {
 	select {
 	case r.turn <- struct{}{}:
@@ -81,8 +83,9 @@ func (r *Repairer) pass(ctx context.Context) (Summary, error) {
 	return summary, errors.Join(errs...)
 }
 
-// examineAll looks into the namespaces, some at a time, and returns what it found by namespace and name. What a pod asks for may
-// be large, so that is read when its turn comes, and forgotten with it.
+// examineAll looks into the namespaces, some at a time, and returns what it found by namespace and
+// name. What a pod asks for may be large, so that is read when its turn comes, and forgotten with
+// it.
 func (r *Repairer) examineAll(ctx context.Context, s search, pods []*corev1.Pod) []Result {
 	type candidate struct {
 		pod    *corev1.Pod
@@ -111,7 +114,8 @@ func (r *Repairer) examineAll(ctx context.Context, s search, pods []*corev1.Pod)
 	return results
 }
 
-// weight is what a pod takes of the room that all have together, by the rules that are written or compared.
+// weight is what a pod takes of the room that all have together, by the rules that are written or
+// compared.
 func (s *subject) weight() int64 {
 	size := redirect.Compile(s.policy).Size()
 	for _, one := range s.records {
@@ -120,7 +124,8 @@ func (s *subject) weight() int64 {
 	return int64(min(max(size, redirect.MaxRules/parallel), redirect.MaxRules))
 }
 
-// recordsOf are those of a pod, whole, of which the heads are known. One that cannot be read any more is gone.
+// recordsOf are those of a pod, whole, of which the heads are known. One that cannot be read any
+// more is gone.
 func (r *Repairer) recordsOf(heads []record.Record, uid types.UID) []record.Record {
 	var its []record.Record
 	for _, head := range heads {
@@ -134,7 +139,8 @@ func (r *Repairer) recordsOf(heads []record.Record, uid types.UID) []record.Reco
 	return its
 }
 
-// log writes a line for each pod that is not what it was, and one for the pass if there is any or it did something.
+// log writes a line for each pod that is not what it was, and one for the pass if there is any or
+// it did something.
 func (r *Repairer) log(s Summary, took time.Duration) {
 	changed := 0
 	for i := range s.Results {

@@ -1,13 +1,14 @@
-// Package repair looks whether the meshed pods of a node are redirected, by reading the rules in their network
-// namespaces, and does what it is told to about those that are not.
+// Package repair looks whether the meshed pods of a node are redirected, by reading the rules in
+// their network namespaces, and does what it is told to about those that are not.
 //
 //	r := repair.New(repair.Config{Mode: repair.Repair, Backend: "nftables", Redirect: redirect.Defaults(),
 //		Records: "/run/sidecar-cni/state", HostProc: "/proc"}, repair.Deps{...})
 //	report, err := r.Pass(ctx)
 //
-// A pass looks at every pod that redirect.Decide calls ours and whose ADD is over: it has an address, or a process where the
-// runtime starts the first one once the network is set up. Pods that ended or are about to, and those in the host's network, are
-// left alone. What is found is a Finding; only Missing, which is a pod without any redirection at all, is ever acted upon.
+// A pass looks at every pod that redirect.Decide calls ours and whose ADD is over: it has an
+// address, or a process where the runtime starts the first one once the network is set up. Pods
+// that ended or are about to, and those in the host's network, are left alone. What is found is a
+// Finding; only Missing, which is a pod without any redirection at all, is ever acted upon.
 //
 // Redirection is what leads to the proxy: our rules, and of others those that send traffic to the
 // ports on which the pod's proxy listens, and istio-init's chains, as far as packets come to them
@@ -26,8 +27,9 @@
 // istio-init programs is nobody else's business. In every mode, records of namespaces that are
 // gone are dropped, since with CRI-O nobody else does.
 //
-// Which network namespace is a pod's is told by ADD's record, as long as its path still leads to the inode that was
-// recorded, else by the processes whose cgroup carries the pod's uid. What needs what:
+// Which network namespace is a pod's is told by ADD's record, as long as its path still leads to
+// the inode that was recorded, else by the processes whose cgroup carries the pod's uid. What needs
+// what:
 //
 //	the record's path    the directory of the namespaces (/run/netns, /var/run/netns) in the same place as on the host,
 //	                     mounted with HostToContainer: else later namespaces are not seen and those that went are kept alive
@@ -35,12 +37,14 @@
 //	both                 CAP_SYS_ADMIN to enter, CAP_NET_ADMIN to read and write rules; for a pod with a user namespace of its
 //	                     own CAP_DAC_READ_SEARCH, to read which legacy tables there are
 //
-// The host's own namespace is never entered. It is that of the first process in the host's /proc, and the agent's own counts
-// as well. Without the host's /proc only recorded namespaces are entered, which ADD has told from the host's.
+// The host's own namespace is never entered. It is that of the first process in the host's /proc,
+// and the agent's own counts as well. Without the host's /proc only recorded namespaces are
+// entered, which ADD has told from the host's.
 //
-// Who is evicted: never a static pod's mirror, nor a pod without a controller, which nobody would create anew. A pod of a
-// Job with restartPolicy Never is evicted while it is pending; once it runs, its work would be lost or done twice, so it is
-// only reported. What a PodDisruptionBudget forbids is tried again, after growing pauses.
+// Who is evicted: never a static pod's mirror, nor a pod without a controller, which nobody would
+// create anew. A pod of a Job with restartPolicy Never is evicted while it is pending; once it
+// runs, its work would be lost or done twice, so it is only reported. What a PodDisruptionBudget
+// forbids is tried again, after growing pauses.
 //
 // Be aware:
 //   - Pods has to be complete: before the cache is filled a pass finds nothing and says that nothing is wrong.
@@ -96,12 +100,15 @@ type Config struct {
 type Deps struct {
 	Pods    func() []*corev1.Pod      // of this node; they are only read
 	Handler func(class string) string // of a runtime class; "" if it is not known
-	// Backend is that of the plugin's conf: nftables, iptables-nft or iptables-legacy; "" as long as none works on the node.
+	// Backend is that of the plugin's conf: nftables, iptables-nft or iptables-legacy; "" as long
+	// as none works on the node.
 	Backend func() string
-	// Hold says that another mesh's plugin is in the chain: what it leaves open is reported, and no more.
+	// Hold says that another mesh's plugin is in the chain: what it leaves open is reported, and no
+	// more.
 	Hold func() bool
-	// NetworkFirst says that the runtime starts the first process of a pod once its network is set up, as containerd and
-	// CRI-O do. With another one the ADD of a pod that has just started may still be under way.
+	// NetworkFirst says that the runtime starts the first process of a pod once its network is set
+	// up, as containerd and CRI-O do. With another one the ADD of a pod that has just started may
+	// still be under way.
 	NetworkFirst func() bool
 
 	Client   *rest.RESTClient // from agent.NewClient

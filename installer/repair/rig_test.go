@@ -37,8 +37,8 @@ const (
 
 var backends = []string{nftBackend, iptNFT, iptLegacy}
 
-// node is where pods run: an API server that knows them, and a /proc of the host, whose first process is in a network
-// namespace of its own.
+// node is where pods run: an API server that knows them, and a /proc of the host, whose first
+// process is in a network namespace of its own.
 type node struct {
 	t        *testing.T
 	api      *apiserver.Server

@@ -76,6 +76,6 @@ func (s *subject) altered(why string, problems []redirect.Problem) Result {
 	return result
 }
 
-// hasAddress reports whether the kubelet has seen the pod's network: then its ADD is over. After a reboot, when many pods start
-// at once, it says so some seconds later, or of the sandbox before.
+// hasAddress reports whether the kubelet has seen the pod's network: then its ADD is over. After a
+// reboot, when many pods start at once, it says so some seconds later, or of the sandbox before.
 func hasAddress(pod *corev1.Pod) bool { return pod.Status.PodIP != "" || len(pod.Status.PodIPs) > 0 }

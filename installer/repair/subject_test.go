@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Entries that lead astray are an error: what is not understood must not pass for a namespace without rules.
+// Entries that lead astray are an error: what is not understood must not pass for a namespace
+// without rules.
 func FuzzLegacyEntries(f *testing.F) {
 	f.Add([]byte{}, true)
 	f.Add(make([]byte, 4096), false)
@@ -111,7 +112,8 @@ func TestAgeOfAProcess(t *testing.T) {
 	}
 }
 
-// Ids of processes are used again: by the time a namespace is open, its process may be another pod's.
+// Ids of processes are used again: by the time a namespace is open, its process may be another
+// pod's.
 func TestAProcessThatBecameAnothersIsNotThePods(t *testing.T) {
 	t.Parallel()
 	c := newCensus("/proc", nil)

@@ -18,7 +18,8 @@ type Given struct {
 	Listed      bool                // whether they were told
 }
 
-// The capabilities that the plugin's entry declares, and what the runtime then adds to runtimeConfig.
+// The capabilities that the plugin's entry declares, and what the runtime then adds to
+// runtimeConfig.
 const (
 	AnnotationsCapability = "io.kubernetes.cri.pod-annotations"
 	DNSCapability         = "dns"
@@ -51,7 +52,8 @@ func (c *Conf) readGiven(top map[string]json.RawMessage) {
 	c.readAttachments(top)
 }
 
-// readAttachments reads the list for GC. Its key was called otherwise in the first text of the specification.
+// readAttachments reads the list for GC. Its key was called otherwise in the first text of the
+// specification.
 func (c *Conf) readAttachments(top map[string]json.RawMessage) {
 	for _, key := range []string{"cni.dev/valid-attachments", "cni.dev/attachments"} {
 		var list []struct {
@@ -68,7 +70,8 @@ func (c *Conf) readAttachments(top map[string]json.RawMessage) {
 	}
 }
 
-// read decodes a key, and reports whether it could. A runtime that breaks a form must not hold up pods that are not ours.
+// read decodes a key, and reports whether it could. A runtime that breaks a form must not hold up
+// pods that are not ours.
 func (c *Conf) read(from map[string]json.RawMessage, key string, into any) bool {
 	raw, ok := from[key]
 	if !ok {

@@ -1,10 +1,11 @@
-// Package netconf reads the plugin's entry in a network's configuration, and what the runtime adds to it for one call. The
-// table of settings is the parser, and docs/configuration.md is printed from it.
+// Package netconf reads the plugin's entry in a network's configuration, and what the runtime adds
+// to it for one call. The table of settings is the parser, and docs/configuration.md is printed
+// from it.
 //
 //	conf := netconf.Parse(stdin)
 //
-// Be aware: nothing that is wrong is an error here. The plugin must not hold up a pod that is not ours because of it; the
-// installer writes no entry that has Mistakes or Unknown keys.
+// Be aware: nothing that is wrong is an error here. The plugin must not hold up a pod that is not
+// ours because of it; the installer writes no entry that has Mistakes or Unknown keys.
 package netconf
 
 import (
@@ -20,7 +21,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
-// Conf is the plugin's entry in the network's configuration, and what the runtime adds to it for one call.
+// Conf is the plugin's entry in the network's configuration, and what the runtime adds to it for
+// one call.
 type Conf struct {
 	Backend     string
 	AgentSocket string
@@ -188,8 +190,8 @@ const (
 // standard are the keys that CNI gives to every plugin, beside those that begin with cni.dev/.
 var standard = []string{"cniVersion", "name", "type", "capabilities", "runtimeConfig", "prevResult", "ipam", "dns", "args"}
 
-// Parse reads what came on standard input. Whatever is wrong is remembered, not raised: it must not hold up a pod that
-// is not ours.
+// Parse reads what came on standard input. Whatever is wrong is remembered, not raised: it must not
+// hold up a pod that is not ours.
 func Parse(data []byte) Conf {
 	c := Conf{Redirect: redirect.Defaults()}
 	for _, s := range Settings {

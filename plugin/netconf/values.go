@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// value reads a setting of one type into a field, if ok finds nothing wrong with it. JSON's null is of no type here.
+// value reads a setting of one type into a field, if ok finds nothing wrong with it. JSON's null is
+// of no type here.
 func value[T any](field func(*Conf) *T, ok func(T) bool) func([]byte, *Conf) bool {
 	return func(raw []byte, c *Conf) bool {
 		var v T

@@ -107,7 +107,8 @@ func (a *access) showCertificate(u user, folder string) error {
 	return nil
 }
 
-// read returns what a kubeconfig holds itself, else what is in the file that it names, and where that was.
+// read returns what a kubeconfig holds itself, else what is in the file that it names, and where
+// that was.
 func read(key string, inline []byte, file string) (data []byte, where string, err error) {
 	switch {
 	case len(inline) > 0:

@@ -26,7 +26,8 @@ type refusal struct {
 	Message string `json:"message"`
 }
 
-// The reasons of a 404 that is about the pod. Others are about the path: such an agent speaks another protocol.
+// The reasons of a 404 that is about the pod. Others are about the path: such an agent speaks
+// another protocol.
 const (
 	reasonAbsent = "absent"
 	reasonUID    = "uid"
@@ -40,8 +41,8 @@ func (s Sources) askAgent(ctx context.Context, ref Ref) answer {
 	return a
 }
 
-// readAgent writes one request and reads one answer. A connection is all that it takes: net/http's Transport would
-// add two goroutines and a pool for each.
+// readAgent writes one request and reads one answer. A connection is all that it takes: net/http's
+// Transport would add two goroutines and a pool for each.
 func (s Sources) readAgent(ctx context.Context, ref Ref) answer {
 	path := "v2/pods/" + url.PathEscape(ref.Namespace) + "/" + url.PathEscape(ref.Name) + "?uid=" + url.QueryEscape(ref.UID)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, agentURL+path, http.NoBody)

@@ -62,7 +62,8 @@ func handlerQuestion(class string) question {
 	}}
 }
 
-// An answer is what one try at a source brought: the pod or the handler, or a verdict and its cause.
+// An answer is what one try at a source brought: the pod or the handler, or a verdict and its
+// cause.
 type answer struct {
 	pod     *kubepod.Pod
 	handler string
@@ -87,8 +88,8 @@ const (
 	misconfigured                // there is nothing to ask with
 )
 
-// take reads a pod, and tells the one that was meant from others of its name and from nonsense. A pod without containers is
-// nonsense: it must not pass for one that has no proxy.
+// take reads a pod, and tells the one that was meant from others of its name and from nonsense. A
+// pod without containers is nonsense: it must not pass for one that has no proxy.
 func (r Ref) take(body []byte) answer {
 	pod, err := kubepod.Parse(body)
 	if err != nil {

@@ -29,9 +29,9 @@ func (s Sources) askAPI(ctx context.Context, q question) answer {
 	return result
 }
 
-// read makes one request. That takes no more than net/http: client-go's REST client, linked in and not even called, makes
-// each start of the plugin 40 % slower, that for a pod that is not ours too. Each try is a new connection, and so may reach
-// another replica.
+// read makes one request. That takes no more than net/http: client-go's REST client, linked in and
+// not even called, makes each start of the plugin 40 % slower, that for a pod that is not ours too.
+// Each try is a new connection, and so may reach another replica.
 func (a access) read(ctx context.Context, dial Dial, q question) answer {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(a.server, "/")+q.path, http.NoBody)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A credential is what the API server is shown and where it is kept, to be named when it does not do.
+// A credential is what the API server is shown and where it is kept, to be named when it does not
+// do.
 type credential struct {
 	kubeconfig  string
 	where       string
@@ -30,8 +31,8 @@ func (c credential) String() string {
 	return words + ", kubeconfig " + c.kubeconfig
 }
 
-// refusedRemedy is what to do about a credential that the API server does not know. A token that has not run out is refused
-// when its account was deleted.
+// refusedRemedy is what to do about a credential that the API server does not know. A token that
+// has not run out is refused when its account was deleted.
 func (c credential) refusedRemedy() string {
 	if who, until := c.claims(); who == "" || time.Now().After(until) {
 		return credentialRemedy
@@ -47,8 +48,8 @@ func (c credential) holder() string {
 	return "the holder of " + c.where
 }
 
-// claims reads, without believing it, whom the credential says it is for and until when. ServiceAccount tokens are JSON
-// Web Tokens; of another token nothing is known.
+// claims reads, without believing it, whom the credential says it is for and until when.
+// ServiceAccount tokens are JSON Web Tokens; of another token nothing is known.
 func (c credential) claims() (who string, until time.Time) {
 	if c.certificate != nil {
 		return fmt.Sprintf("user %q", brief(c.certificate.Subject.CommonName)), c.certificate.NotAfter

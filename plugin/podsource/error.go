@@ -36,7 +36,8 @@ var classWords = map[Class]string{
 	Unreachable: "no source could tell",
 }
 
-// Error is a pod, or its runtime class, that was not found. Its text is for whoever reads `kubectl describe pod` at night.
+// Error is a pod, or its runtime class, that was not found. Its text is for whoever reads `kubectl
+// describe pod` at night.
 type Error struct {
 	Class      Class
 	What       string // such as "pod shop/web-0"

@@ -11,8 +11,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A kubeconfig is the part of the file that says where the API server is and who asks. client-go's own loader takes
-// twice the time, and offers what a program on the path of every pod start must not do, such as to run another.
+// A kubeconfig is the part of the file that says where the API server is and who asks. client-go's
+// own loader takes twice the time, and offers what a program on the path of every pod start must
+// not do, such as to run another.
 type kubeconfig struct {
 	CurrentContext string         `json:"current-context"`
 	Contexts       []namedContext `json:"contexts"`
@@ -93,7 +94,8 @@ func (k *kubeconfig) current() (cluster, user, error) {
 	return k.Clusters[i].Cluster, k.Users[j].User, nil
 }
 
-// mistakes lists what cannot be used, and what shall not: whoever gets the token must first have shown who they are.
+// mistakes lists what cannot be used, and what shall not: whoever gets the token must first have
+// shown who they are.
 func (c cluster) mistakes() []string {
 	var wrong []string
 	if u, err := url.Parse(c.Server); err != nil || u.Scheme != "https" || u.Host == "" {

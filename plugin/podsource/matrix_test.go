@@ -101,7 +101,8 @@ var apiBehaviours = map[string]behaviour{
 	"refused":     {func(_ *testing.T, w *world) { w.away(apiAddress) }, []string{"connection refused", "reaches https://api.test:6443"}},
 }
 
-// outcomes says what is to come of each pair: found in the agent or the API server, or an error of that class.
+// outcomes says what is to come of each pair: found in the agent or the API server, or an error of
+// that class.
 //
 //nolint:dupword // a table
 const outcomes = `
@@ -152,7 +153,8 @@ func deletedAccount(t *testing.T, w *world) {
 	w.api.Rotate("another")
 }
 
-// expiredToken is a server whose token has been rotated, while the file keeps one that ran out an hour ago.
+// expiredToken is a server whose token has been rotated, while the file keeps one that ran out an
+// hour ago.
 func expiredToken(t *testing.T, w *world) {
 	broken(nil)(t, w)
 	w.api.Rotate(apiserver.Token("system:serviceaccount:kube-system:old", time.Now().Add(-time.Hour)))

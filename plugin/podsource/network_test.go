@@ -16,8 +16,9 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
 )
 
-// A network is a machine's sockets in memory. Connections through it do not leave a synctest bubble, where time passes
-// only while everybody waits: what takes ten seconds takes none, and is the same each time.
+// A network is a machine's sockets in memory. Connections through it do not leave a synctest
+// bubble, where time passes only while everybody waits: what takes ten seconds takes none, and is
+// the same each time.
 type network map[string]*listener
 
 type listener struct {
@@ -51,8 +52,8 @@ func (n network) dial(ctx context.Context, network, address string) (net.Conn, e
 	}
 }
 
-// A conn is one end of a connection that, unlike net.Pipe's, does not wait for its reader to write: TLS would stand
-// still where both ends say good-bye at once.
+// A conn is one end of a connection that, unlike net.Pipe's, does not wait for its reader to write:
+// TLS would stand still where both ends say good-bye at once.
 type conn struct {
 	net.Addr
 	in, out *stream

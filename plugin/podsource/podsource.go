@@ -1,11 +1,11 @@
-// Package podsource learns the facts of a pod for the plugin: from the node agent, which has them in its cache, else
-// from the API server.
+// Package podsource learns the facts of a pod for the plugin: from the node agent, which has them
+// in its cache, else from the API server.
 //
 //	sources := podsource.Sources{AgentSocket: conf.AgentSocket, Kubeconfig: conf.Kubeconfig}
 //	found, err := sources.Find(ctx, podsource.Ref{Namespace: "shop", Name: "web-0", UID: uid})
 //
-// It asks in rounds, with a growing, jittered pause between them. In each round the agent comes first, since it may
-// have come back; unless it hands out the pod, the API server is asked too.
+// It asks in rounds, with a growing, jittered pause between them. In each round the agent comes
+// first, since it may have come back; unless it hands out the pod, the API server is asked too.
 //
 //	a round brought                        what becomes of it
 //	the pod                                found
@@ -15,8 +15,8 @@
 //	                                       be under upgrade, and token and kubeconfig with it: until the deadline
 //	anything else                          again until the deadline; then Unreachable
 //
-// An agent that says there is no such pod outweighs an API server that does not tell; an API server that has the pod
-// outweighs the agent.
+// An agent that says there is no such pod outweighs an API server that does not tell; an API server
+// that has the pod outweighs the agent.
 //
 // Be aware:
 //   - ctx must have a deadline: without one, Find may ask forever.
@@ -76,7 +76,8 @@ const (
 	FromAPI   = "api"
 )
 
-// Find asks until a source hands out the pod, no further try could help, or ctx ends. Its error is an *Error.
+// Find asks until a source hands out the pod, no further try could help, or ctx ends. Its error is
+// an *Error.
 func (s Sources) Find(ctx context.Context, ref Ref) (Found, error) {
 	if err := ref.validate(); err != nil {
 		return Found{}, &Error{Class: Rejected, What: ref.String(), Agent: errNotAsked, API: err, Remedy: badRefRemedy}
@@ -93,8 +94,8 @@ func (s Sources) Find(ctx context.Context, ref Ref) (Found, error) {
 	return Found{Pod: found.pod.Facts(), UID: found.pod.Metadata.UID, From: from}, nil
 }
 
-// Handler asks the API server for the handler of a runtime class, which whoever told of the pod did not know. Its error is
-// an *Error.
+// Handler asks the API server for the handler of a runtime class, which whoever told of the pod did
+// not know. Its error is an *Error.
 func (s Sources) Handler(ctx context.Context, class string) (string, error) {
 	search := search{
 		what:     fmt.Sprintf("runtime class %q", brief(class)),
@@ -134,7 +135,8 @@ func (s *search) run(ctx context.Context) (answer, string, error) {
 	}
 }
 
-// round asks each source once, and returns the name of the one that has what is searched for; none is "".
+// round asks each source once, and returns the name of the one that has what is searched for; none
+// is "".
 func (s *search) round(ctx context.Context) string {
 	s.agent = ask(ctx, s.askAgent, agentTimeout, s.agent)
 	if s.agent.found() {
@@ -151,8 +153,8 @@ func (s *search) round(ctx context.Context) string {
 	return ""
 }
 
-// ask makes one try, bounded so that the other source and further tries have their turn. That a source was silent when
-// it had to hurry tells less than what it said last.
+// ask makes one try, bounded so that the other source and further tries have their turn. That a
+// source was silent when it had to hurry tells less than what it said last.
 func ask(ctx context.Context, source func(context.Context) answer, bound time.Duration, last answer) answer {
 	hurry := false
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline)/3 < bound {

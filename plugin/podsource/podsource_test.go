@@ -209,7 +209,8 @@ func TestNamesThatLeadElsewhereAreRejected(t *testing.T) {
 	}
 }
 
-// A 404 that does not speak of pods comes from something else: a proxy, another program on that port.
+// A 404 that does not speak of pods comes from something else: a proxy, another program on that
+// port.
 func TestForeignServersAreToldFromTheAPIServer(t *testing.T) {
 	t.Parallel()
 	inWorlds(t, map[string]func(*testing.T, *world){

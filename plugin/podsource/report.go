@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// reportTimeout is for a machine under load: connecting and writing to a socket take microseconds, or never end.
+// reportTimeout is for a machine under load: connecting and writing to a socket take microseconds,
+// or never end.
 const reportTimeout = 20 * time.Millisecond
 
 // An Outcome is how a CNI command ended.
@@ -43,7 +44,8 @@ type wireOutcome struct {
 	Phases    map[string]float64 `json:"phases,omitempty"` // seconds
 }
 
-// Report hands an outcome to the agent. It does not wait for the answer, and an agent that is away misses it.
+// Report hands an outcome to the agent. It does not wait for the answer, and an agent that is away
+// misses it.
 func (s Sources) Report(o Outcome) {
 	body, err := json.Marshal(o)
 	if err != nil {

@@ -1,12 +1,14 @@
-// Package record keeps what ADD has done, one file an attachment, until DEL or the end of the pod: CHECK and the node
-// agent verify a pod's rules against the policy that was programmed, not against what its annotations say today.
+// Package record keeps what ADD has done, one file an attachment, until DEL or the end of the pod:
+// CHECK and the node agent verify a pod's rules against the policy that was programmed, not against
+// what its annotations say today.
 //
 //	dir := record.Dir("/run/sidecar-cni/state")
 //	err := dir.Write(record.Record{Attachment: record.Attachment{Container: id, Interface: "eth0"}, Policy: policy})
 //	all, err := dir.List()
 //
-// Be aware: the directory is meant to be on a tmpfs, since namespaces do not outlive a boot either. So nothing is synced.
-// A record tells what a kernel was told; whether it still is so, only the kernel knows.
+// Be aware: the directory is meant to be on a tmpfs, since namespaces do not outlive a boot either.
+// So nothing is synced. A record tells what a kernel was told; whether it still is so, only the
+// kernel knows.
 package record
 
 import (
@@ -38,7 +40,8 @@ type Attachment struct {
 	Interface string `json:"interface"`
 }
 
-// Netns is a network namespace: where it was, and which one it was. A path may come to lead to another.
+// Netns is a network namespace: where it was, and which one it was. A path may come to lead to
+// another.
 type Netns struct {
 	Path   string `json:"path"`
 	Device uint64 `json:"device"`
@@ -59,11 +62,13 @@ const (
 	suffix = ".json"
 	// separator stands in no container's id and in no interface's name.
 	separator = ":"
-	// unfinished begins the name of a file that is being written, or was when its writer was killed.
+	// unfinished begins the name of a file that is being written, or was when its writer was
+	// killed.
 	unfinished = "."
 )
 
-// file returns the name of an attachment's file. What would lead out of the directory names nothing.
+// file returns the name of an attachment's file. What would lead out of the directory names
+// nothing.
 func (a Attachment) file() (string, error) {
 	if a.Container == "" || a.Interface == "" || strings.HasPrefix(a.Container, unfinished) ||
 		strings.ContainsAny(a.Container+a.Interface, "/\x00"+separator) {
@@ -72,7 +77,8 @@ func (a Attachment) file() (string, error) {
 	return a.Container + separator + a.Interface + suffix, nil
 }
 
-// Write puts a record in place of an earlier one of the attachment. Readers see either, nothing in between.
+// Write puts a record in place of an earlier one of the attachment. Readers see either, nothing in
+// between.
 func (d Dir) Write(r Record) error {
 	draft, err := d.Draft(r)
 	if err != nil {
@@ -84,7 +90,8 @@ func (d Dir) Write(r Record) error {
 // A Draft is a record that is written, and that no reader sees yet.
 type Draft struct{ temp, path string }
 
-// Draft writes a record, as far as that can fail for want of room or rights. Publish or Discard ends it.
+// Draft writes a record, as far as that can fail for want of room or rights. Publish or Discard
+// ends it.
 func (d Dir) Draft(r Record) (Draft, error) {
 	name, err := r.file()
 	if err != nil {
@@ -159,12 +166,14 @@ func (d Dir) read(name string) (Record, error) {
 	return r, nil
 }
 
-// List returns the records in the order of their containers' ids. One that cannot be read is an error, beside the others.
+// List returns the records in the order of their containers' ids. One that cannot be read is an
+// error, beside the others.
 func (d Dir) List() ([]Record, error) {
 	return d.list(func(*Record) {})
 }
 
-// Heads lists the records without their policies, of which each may be as large as what a pod may ask for.
+// Heads lists the records without their policies, of which each may be as large as what a pod may
+// ask for.
 func (d Dir) Heads() ([]Record, error) {
 	return d.list(func(r *Record) { r.Policy = redirect.Policy{} })
 }
@@ -192,7 +201,8 @@ func (d Dir) list(keep func(*Record)) ([]Record, error) {
 	return all, errors.Join(errs...)
 }
 
-// OfContainer returns the records of a sandbox that can be read, one for each of its interfaces that was programmed.
+// OfContainer returns the records of a sandbox that can be read, one for each of its interfaces
+// that was programmed.
 func (d Dir) OfContainer(container string) []Record {
 	names, err := d.names()
 	if err != nil {
@@ -210,7 +220,8 @@ func (d Dir) OfContainer(container string) []Record {
 	return its
 }
 
-// Delete removes the record of an attachment and reports whether there was one. What a killed writer left goes as well.
+// Delete removes the record of an attachment and reports whether there was one. What a killed
+// writer left goes as well.
 func (d Dir) Delete(a Attachment) (bool, error) {
 	name, err := a.file()
 	if err != nil {

@@ -1,13 +1,14 @@
-// Package iptables writes a ruleset with the host's iptables, one iptables-restore a family, and reads it back with
-// iptables-save. It is for kernels and hosts that cannot do nftables.
+// Package iptables writes a ruleset with the host's iptables, one iptables-restore a family, and
+// reads it back with iptables-save. It is for kernels and hosts that cannot do nftables.
 //
 //	tables, err := iptables.Find(iptables.NFT)
 //	undo, warnings, err := tables.Apply(ctx, rules)
 //	problems, err := tables.Verify(ctx, rules)
 //
-// Be aware: everything happens in the network namespace of the calling thread, which the caller has locked and moved
-// there. A table of a family changes at once, two of them one after the other: nat comes first, so that nothing is ever
-// redirected by less than the new nat rules. A namespace of another user namespace is refused by the kernel.
+// Be aware: everything happens in the network namespace of the calling thread, which the caller has
+// locked and moved there. A table of a family changes at once, two of them one after the other: nat
+// comes first, so that nothing is ever redirected by less than the new nat rules. A namespace of
+// another user namespace is refused by the kernel.
 package iptables
 
 import (
@@ -56,7 +57,8 @@ func (t *Tables) families() []redirect.Family {
 	return families
 }
 
-// hasIPv6 asks whether the kernel has the protocol at all; a namespace where it is only switched off still filters it.
+// hasIPv6 asks whether the kernel has the protocol at all; a namespace where it is only switched
+// off still filters it.
 func hasIPv6() bool {
 	_, err := os.Stat("/proc/thread-self/net/if_inet6")
 	return err == nil
@@ -97,9 +99,10 @@ func lookPath(name string) (string, error) {
 	return "", err
 }
 
-// Apply writes the ruleset: addresses and routes first, then the rules. Ours are replaced; rules of another tool in
-// chains of our names are an error. The function that it returns takes back what this call did, for a caller that fails
-// later; on an error it has done so itself. The warnings are about traffic that the host's programs cannot capture.
+// Apply writes the ruleset: addresses and routes first, then the rules. Ours are replaced; rules of
+// another tool in chains of our names are an error. The function that it returns takes back what
+// this call did, for a caller that fails later; on an error it has done so itself. The warnings are
+// about traffic that the host's programs cannot capture.
 func (t *Tables) Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), warnings []string, err error) {
 	warnings, err = t.uncaptured()
 	if err != nil {
@@ -157,8 +160,9 @@ func (t *Tables) restoreTo(ctx context.Context, c change) error {
 	return t.restore(ctx, c.family, ours.replacedBy(c.before.creations()))
 }
 
-// apply writes the rules of a family. It returns what the family had of ours before, nil if nothing was changed. The
-// namespace of a new pod has nothing, and there the programs need not be asked for it.
+// apply writes the rules of a family. It returns what the family had of ours before, nil if nothing
+// was changed. The namespace of a new pod has nothing, and there the programs need not be asked for
+// it.
 func (t *Tables) apply(ctx context.Context, rs redirect.Ruleset, f redirect.Family, used families) (before listing, err error) {
 	rules := creationsOf(rs, f)
 	if len(rules) == 0 {
@@ -218,7 +222,8 @@ func explain(err error) error {
 	return err
 }
 
-// inOtherUserNamespace reports whether the calling thread's network namespace belongs to a user namespace that is not ours.
+// inOtherUserNamespace reports whether the calling thread's network namespace belongs to a user
+// namespace that is not ours.
 func inOtherUserNamespace() bool {
 	network, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -237,7 +242,8 @@ func inOtherUserNamespace() bool {
 	return owner.Ino != own.Ino
 }
 
-// Remove deletes our rules and chains, and the addresses and routes of the ruleset. What is not there is not missed.
+// Remove deletes our rules and chains, and the addresses and routes of the ruleset. What is not
+// there is not missed.
 func (t *Tables) Remove(ctx context.Context, rs redirect.Ruleset) error {
 	for _, f := range t.families() {
 		if err := t.restoreTo(ctx, change{family: f}); err != nil {
@@ -247,8 +253,8 @@ func (t *Tables) Remove(ctx context.Context, rs redirect.Ruleset) error {
 	return routing.Remove(rs)
 }
 
-// Verify names every difference between the ruleset and what the kernel has, and changes nothing. Rules of others in the
-// hooks' chains are not looked at.
+// Verify names every difference between the ruleset and what the kernel has, and changes nothing.
+// Rules of others in the hooks' chains are not looked at.
 func (t *Tables) Verify(ctx context.Context, rs redirect.Ruleset) ([]redirect.Problem, error) {
 	var problems []redirect.Problem
 	if _, err := t.uncaptured(); err != nil {

@@ -10,8 +10,9 @@ import (
 
 var errNoIP6Tables = errors.New("not found on the host")
 
-// uncaptured says what of the namespace's IPv6 traffic the host's programs cannot capture, for want of ip6tables: an error
-// if the namespace has an address by which others reach it, a warning if it is reached within its link only.
+// uncaptured says what of the namespace's IPv6 traffic the host's programs cannot capture, for want
+// of ip6tables: an error if the namespace has an address by which others reach it, a warning if it
+// is reached within its link only.
 func (t *Tables) uncaptured() (warnings []string, err error) {
 	if _, ok := t.tools[redirect.IPv6]; ok || !hasIPv6() {
 		return nil, nil

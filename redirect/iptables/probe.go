@@ -14,8 +14,9 @@ import (
 
 const probeChain = "SIDECAR_CNI_PROBE"
 
-// Probe tries out, one by one, what the rules may need, and names what this host and kernel lack. It works in a chain of
-// its own in the namespace of the calling thread, which it removes again and to which nothing jumps.
+// Probe tries out, one by one, what the rules may need, and names what this host and kernel lack.
+// It works in a chain of its own in the namespace of the calling thread, which it removes again and
+// to which nothing jumps.
 func (t *Tables) Probe(ctx context.Context) []redirect.Lack {
 	lacks := t.lackOfIPv6()
 	for _, f := range t.families() {

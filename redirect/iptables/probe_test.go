@@ -8,7 +8,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
-// TestTryNamesWhatIsRefused asks for a feature that no kernel has: a jump to a chain that is not there.
+// TestTryNamesWhatIsRefused asks for a feature that no kernel has: a jump to a chain that is not
+// there.
 func TestTryNamesWhatIsRefused(t *testing.T) {
 	netns.RequireRoot(t)
 	impossible := redirect.Feature{Name: "jumps to nowhere", Table: redirect.NAT, Rule: redirect.Rule{

@@ -42,7 +42,8 @@ func parse(out string) listing {
 	return have
 }
 
-// withoutDots writes addresses such as ::1.2.3.4/128, as the programs print the first ones of IPv6, as everybody else does.
+// withoutDots writes addresses such as ::1.2.3.4/128, as the programs print the first ones of IPv6,
+// as everybody else does.
 func withoutDots(spec string) string {
 	if !strings.Contains(spec, " ::") {
 		return spec
@@ -65,7 +66,8 @@ func isHook(chain string) bool {
 // ErrForeign is the error of a namespace whose chains of our names have rules of another tool.
 var ErrForeign = errors.New("programmed by another tool")
 
-// ours returns what would delete our rules and chains. A chain with our name and another's rules stops everything.
+// ours returns what would delete our rules and chains. A chain with our name and another's rules
+// stops everything.
 func (have listing) ours() (deletions, error) {
 	del := deletions{}
 	for _, table := range redirect.Tables {

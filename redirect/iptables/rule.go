@@ -13,7 +13,8 @@ import (
 // tag begins the comment of every rule that is ours, for people and for Remove.
 const tag = "sidecar-cni: "
 
-// specs writes a rule as iptables-save prints it, without its chain. What other dialects keep in a list is a rule each.
+// specs writes a rule as iptables-save prints it, without its chain. What other dialects keep in a
+// list is a rule each.
 func specs(r redirect.Rule, f redirect.Family) []string {
 	m, ok := r.If.For(f)
 	if !ok {

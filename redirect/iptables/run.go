@@ -64,8 +64,9 @@ func (have listing) creations() creations {
 	return lines
 }
 
-// replacedBy is one run of iptables-restore: in each table old lines go and new ones come, together. nat is the first
-// table, so that nothing is ever redirected by less than the new rules of nat.
+// replacedBy is one run of iptables-restore: in each table old lines go and new ones come,
+// together. nat is the first table, so that nothing is ever redirected by less than the new rules
+// of nat.
 func (d deletions) replacedBy(c creations) string {
 	var b strings.Builder
 	for _, table := range slices.Backward(redirect.Tables) {
@@ -84,8 +85,8 @@ func (d deletions) replacedBy(c creations) string {
 	return b.String()
 }
 
-// namespaceLock has the legacy variant lock the namespace that it changes, not the node: the file of the namespace is
-// the same for all that work there, and for nobody else.
+// namespaceLock has the legacy variant lock the namespace that it changes, not the node: the file
+// of the namespace is the same for all that work there, and for nobody else.
 const namespaceLock = "XTABLES_LOCKFILE=/proc/self/ns/net"
 
 // restoreError is what iptables-restore did not take.
@@ -114,7 +115,8 @@ func (t *Tables) restore(ctx context.Context, f redirect.Family, input string) e
 	return &restoreError{lineOf(err.Error(), input), err}
 }
 
-// badLine is how both variants name the line at which they stopped: "line 19 failed", "line: 19", "line 19: RULE_APPEND".
+// badLine is how both variants name the line at which they stopped: "line 19 failed", "line: 19",
+// "line 19: RULE_APPEND".
 var badLine = regexp.MustCompile(`\bline:? (\d+)\b`)
 
 func lineOf(complaint, input string) string {
@@ -150,7 +152,8 @@ func run(ctx context.Context, input, program string, args ...string) (string, er
 	cmd.Stdin = strings.NewReader(input)
 	var out, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaints
-	// The program may be a script that starts another: all of them end with ctx, and none is waited for longer.
+	// The program may be a script that starts another: all of them end with ctx, and none is waited
+	// for longer.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second

@@ -1,11 +1,12 @@
-// Package kubepod reads the facts of a pod that decide about its traffic from the form in which the Kubernetes API writes
-// pods. It is the only place of the core that knows that form.
+// Package kubepod reads the facts of a pod that decide about its traffic from the form in which the
+// Kubernetes API writes pods. It is the only place of the core that knows that form.
 //
 //	pod, err := kubepod.Parse(data)
 //	decision, err := redirect.Decide(pod.Facts(), redirect.Defaults())
 //
-// Be aware: it knows the fields that decide and skips the others. The types of k8s.io/api would read all of them, and take a
-// process that reads one pod 3 ms to get ready; docs/agent-protocol.md lists the same fields.
+// Be aware: it knows the fields that decide and skips the others. The types of k8s.io/api would
+// read all of them, and take a process that reads one pod 3 ms to get ready; docs/agent-protocol.md
+// lists the same fields.
 package kubepod
 
 import (
@@ -20,7 +21,8 @@ type Pod struct {
 	Metadata Metadata `json:"metadata"`
 	Spec     Spec     `json:"spec"`
 
-	// RuntimeHandler is the handler of the pod's runtime class. The node agent adds it; no object of the API has it.
+	// RuntimeHandler is the handler of the pod's runtime class. The node agent adds it; no object
+	// of the API has it.
 	RuntimeHandler string `json:"runtimeHandler,omitempty"`
 }
 
@@ -78,7 +80,8 @@ func Parse(data []byte) (*Pod, error) {
 // Mirror reports whether it stands for a static pod, whose uid is another one.
 func (p *Pod) Mirror() bool { return p.Metadata.Annotations[mirrored] != "" }
 
-// Facts returns what decides. The nameservers are not among it: only the runtime knows what it will write.
+// Facts returns what decides. The nameservers are not among it: only the runtime knows what it will
+// write.
 func (p *Pod) Facts() redirect.Pod {
 	spec := &redirect.Spec{
 		Labels: p.Metadata.Labels, RunAsUser: p.Spec.SecurityContext.RunAsUser, RunAsGroup: p.Spec.SecurityContext.RunAsGroup,

@@ -14,10 +14,11 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/routing"
 )
 
-// Apply writes the ruleset: addresses and routes first, then the rules in one transaction that packets see whole or not
-// at all. Rules that are already there are replaced; a failure leaves what was there before. The function that it returns
-// takes back what this call made, for a caller that fails later; where it replaced rules, it writes the earlier ones again, and
-// without knowing them leaves the new ones, with the routes that they count on.
+// Apply writes the ruleset: addresses and routes first, then the rules in one transaction that
+// packets see whole or not at all. Rules that are already there are replaced; a failure leaves what
+// was there before. The function that it returns takes back what this call made, for a caller that
+// fails later; where it replaced rules, it writes the earlier ones again, and without knowing them
+// leaves the new ones, with the routes that they count on.
 func Apply(ctx context.Context, rs redirect.Ruleset) (undo func(earlier *redirect.Ruleset), err error) {
 	undoRouting, err := routing.Apply(rs)
 	if err != nil {
@@ -40,8 +41,8 @@ func Apply(ctx context.Context, rs redirect.Ruleset) (undo func(earlier *redirec
 	}, nil
 }
 
-// applyTable first only adds: a transaction that deletes waits for every CPU to leave the old rules, ten times as long
-// as all the rest, and the namespace of a new pod has nothing to delete.
+// applyTable first only adds: a transaction that deletes waits for every CPU to leave the old
+// rules, ten times as long as all the rest, and the namespace of a new pod has nothing to delete.
 func applyTable(ctx context.Context, t *table) (created bool, err error) {
 	s, err := dial()
 	if err != nil {
@@ -62,8 +63,8 @@ func applyTable(ctx context.Context, t *table) (created bool, err error) {
 	return err == nil, err
 }
 
-// replace writes a table in place of the one of that name: created first if there is none, since deleting what is not
-// there would fail.
+// replace writes a table in place of the one of that name: created first if there is none, since
+// deleting what is not there would fail.
 func (s socket) replace(t *table) error {
 	content, err := t.messages()
 	if err != nil {
@@ -83,7 +84,8 @@ func (t *table) attrs() []netlink.Attribute {
 	return []netlink.Attribute{text(unix.NFTA_TABLE_NAME, t.name)}
 }
 
-// Remove deletes our table, and the addresses and routes of the ruleset. What is not there is not missed.
+// Remove deletes our table, and the addresses and routes of the ruleset. What is not there is not
+// missed.
 func Remove(rs redirect.Ruleset) error {
 	if err := removeTable(); err != nil {
 		return err

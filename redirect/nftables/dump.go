@@ -18,7 +18,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/wire"
 )
 
-// readTable reports whether our table is there, and its flags: a dormant one has rules and applies none.
+// readTable reports whether our table is there, and its flags: a dormant one has rules and applies
+// none.
 func (s socket) readTable() (flags uint32, there bool, err error) {
 	err = s.dump(unix.NFT_MSG_GETTABLE, nil, func(attrs []netlink.Attribute) error {
 		if name(attrs, unix.NFTA_TABLE_NAME) == TableName {
@@ -53,8 +54,8 @@ func (s socket) readChains() (map[string]string, error) {
 	return chains, err
 }
 
-// readRules reads the rules of our table by chain, each as a key to compare and a text to show. Nothing is left out: what
-// is not understood is different from what was written.
+// readRules reads the rules of our table by chain, each as a key to compare and a text to show.
+// Nothing is left out: what is not understood is different from what was written.
 func (s socket) readRules(sets map[string]string) (map[string][]redirect.Line, error) {
 	chains := map[string][]redirect.Line{}
 	filter := []netlink.Attribute{text(unix.NFTA_RULE_TABLE, TableName)}
@@ -142,7 +143,8 @@ func comment(udata []byte) string {
 
 func encode(e expr.Any) ([]byte, error) { return expr.Marshal(unix.NFPROTO_INET, e) }
 
-// nested names the attributes that hold attributes, which the kernel and the library flag differently, by where they are.
+// nested names the attributes that hold attributes, which the kernel and the library flag
+// differently, by where they are.
 var nested = map[string]map[uint16]string{
 	"cmp":            {unix.NFTA_CMP_DATA: "value"},
 	"bitwise":        {unix.NFTA_BITWISE_MASK: "value", unix.NFTA_BITWISE_XOR: "value"},
@@ -150,15 +152,16 @@ var nested = map[string]map[uint16]string{
 	"immediate data": {unix.NFTA_DATA_VERDICT: "verdict"},
 }
 
-// implied lists the attributes that only one side writes, and the value that says nothing; nil is any. The kernel says a
-// zero, and the library a name and an id that live no longer than the transaction.
+// implied lists the attributes that only one side writes, and the value that says nothing; nil is
+// any. The kernel says a zero, and the library a name and an id that live no longer than the
+// transaction.
 var implied = map[string]map[uint16][]byte{
 	"lookup":  {unix.NFTA_LOOKUP_FLAGS: make([]byte, 4), unix.NFTA_LOOKUP_SET: nil, unix.NFTA_LOOKUP_SET_ID: nil},
 	"bitwise": {6: make([]byte, 4)}, // NFTA_BITWISE_OP, since Linux 5.6: mask and xor
 }
 
-// decode appends an expression so that two of them are equal exactly if they do the same. A list is written out instead
-// of its name.
+// decode appends an expression so that two of them are equal exactly if they do the same. A list is
+// written out instead of its name.
 func decode(to, data []byte, sets map[string]string) ([]byte, error) {
 	attrs, err := netlink.UnmarshalAttributes(data)
 	if err != nil {
@@ -209,7 +212,8 @@ func decodeFields(to []byte, name string, list []netlink.Attribute) ([]byte, err
 	return to, nil
 }
 
-// listOf returns the content of the list that a lookup names: by the kernel's name or, before it has one, by number.
+// listOf returns the content of the list that a lookup names: by the kernel's name or, before it
+// has one, by number.
 func listOf(attrs []netlink.Attribute, sets map[string]string) string {
 	set, id := name(attrs, unix.NFTA_LOOKUP_SET), num(wire.Find(attrs, unix.NFTA_LOOKUP_SET_ID))
 	if set != anonymous {

@@ -7,8 +7,9 @@ import (
 
 const probeTable = "sidecar-cni-probe"
 
-// Probe tries out, one by one, what the rules may need, and names what this kernel lacks. It works in a table of its own
-// in the namespace of the calling thread, which it removes again; no packet meets its rules, since no hook leads to them.
+// Probe tries out, one by one, what the rules may need, and names what this kernel lacks. It works
+// in a table of its own in the namespace of the calling thread, which it removes again; no packet
+// meets its rules, since no hook leads to them.
 func Probe() []redirect.Lack {
 	s, err := dial()
 	if err != nil {
@@ -48,7 +49,8 @@ func (s socket) tryAll(features []redirect.Feature) []redirect.Lack {
 	return lacks
 }
 
-// try writes a table and removes it. What an earlier probe left behind, killed half-way, is replaced.
+// try writes a table and removes it. What an earlier probe left behind, killed half-way, is
+// replaced.
 func (s socket) try(t *table) error {
 	if err := s.replace(t); err != nil {
 		return err

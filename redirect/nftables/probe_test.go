@@ -10,7 +10,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
-// TestProbeNamesWhatIsRefused asks for a feature that no kernel has: a jump to a chain that is not there.
+// TestProbeNamesWhatIsRefused asks for a feature that no kernel has: a jump to a chain that is not
+// there.
 func TestProbeNamesWhatIsRefused(t *testing.T) {
 	t.Parallel()
 	impossible := redirect.Feature{Name: "jumps to nowhere", Table: redirect.NAT, Rule: redirect.Rule{

@@ -27,8 +27,8 @@ func (p place) String() string {
 	return "table inet " + TableName
 }
 
-// refusedError is the first message of a transaction that the kernel did not take. What it says about those behind it
-// follows from that.
+// refusedError is the first message of a transaction that the kernel did not take. What it says
+// about those behind it follows from that.
 type refusedError struct {
 	about place
 	cause error
@@ -56,7 +56,8 @@ func explain(err error) error {
 	return err
 }
 
-// brief is the line without its comment, and no more of it than somebody would read: lists can be long.
+// brief is the line without its comment, and no more of it than somebody would read: lists can be
+// long.
 func (s *statement) brief() string {
 	const most = 200
 	line := strings.Join(s.words, " ")

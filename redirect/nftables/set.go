@@ -10,8 +10,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
-// anonymous is the name by which the kernel is asked to name a set itself. Such a set lives and dies with its rule, and
-// nobody can change it behind the rule's back.
+// anonymous is the name by which the kernel is asked to name a set itself. Such a set lives and
+// dies with its rule, and nobody can change it behind the rule's back.
 const anonymous = "__set%d"
 
 // chunk is how many elements go into one message: an attribute ends at 64 KiB.

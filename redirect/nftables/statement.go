@@ -12,8 +12,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
-// statement is a rule of one line, once as nft prints it and once as the kernel takes it. Both are written in the same
-// place, condition by condition, so that neither can go its own way.
+// statement is a rule of one line, once as nft prints it and once as the kernel takes it. Both are
+// written in the same place, condition by condition, so that neither can go its own way.
 type statement struct {
 	words []string
 	exprs []expr.Any
@@ -37,7 +37,8 @@ func (s *statement) String() string {
 // translator turns rules into statements and numbers the sets that they need.
 type translator struct{ sets uint32 }
 
-// rule translates one rule: a line for both families or, where it has addresses, one for each family that it speaks of.
+// rule translates one rule: a line for both families or, where it has addresses, one for each
+// family that it speaks of.
 func (t *translator) rule(r redirect.Rule) []*statement {
 	if len(r.If.Source.Prefixes) == 0 && len(r.If.Destination.Prefixes) == 0 && r.Then.Verb != redirect.TProxy {
 		return t.lines(r, r.If, 0)
@@ -51,8 +52,8 @@ func (t *translator) rule(r redirect.Rule) []*statement {
 	return lines
 }
 
-// lines writes a rule for a family; 0 is both. nft's tproxy lets a packet pass for which nobody listens, where
-// iptables' drops it, so a drop follows.
+// lines writes a rule for a family; 0 is both. nft's tproxy lets a packet pass for which nobody
+// listens, where iptables' drops it, so a drop follows.
 func (t *translator) lines(r redirect.Rule, m redirect.Match, f redirect.Family) []*statement {
 	s := &statement{why: r.Why}
 	t.match(s, m, f)
@@ -66,7 +67,8 @@ func (t *translator) lines(r redirect.Rule, m redirect.Match, f redirect.Family)
 	return []*statement{s, unheard}
 }
 
-// datatype is what the members of a list are: nft's own number for it, by which it prints them, and their length.
+// datatype is what the members of a list are: nft's own number for it, by which it prints them, and
+// their length.
 type datatype struct{ number, size uint32 }
 
 var (
@@ -205,8 +207,8 @@ func (t *translator) matchPorts(s *statement, key string, offset uint32, ports r
 	}
 }
 
-// matchIDs matches the owner of the socket. The kernel loads an id in the host's byte order, in which ranges cannot be
-// compared, so it is turned around for them.
+// matchIDs matches the owner of the socket. The kernel loads an id in the host's byte order, in
+// which ranges cannot be compared, so it is turned around for them.
 func (t *translator) matchIDs(s *statement, op operand, ids redirect.IDs) {
 	swap := &expr.Byteorder{SourceRegister: register, DestRegister: register, Op: expr.ByteorderHton, Len: 4, Size: 4}
 	switch {

@@ -1,12 +1,12 @@
-// Package nftables writes a ruleset into the kernel as one table of the inet family, over netlink and in one transaction,
-// and reads it back. No program of the host is needed.
+// Package nftables writes a ruleset into the kernel as one table of the inet family, over netlink
+// and in one transaction, and reads it back. No program of the host is needed.
 //
 //	rules := redirect.Compile(policy)
 //	err := nftables.Apply(rules)
 //	problems, err := nftables.Verify(rules)
 //
-// Be aware: everything happens in the network namespace of the calling thread, which the caller has locked and moved
-// there. The table is ours alone: Apply and Remove replace and delete it whole.
+// Be aware: everything happens in the network namespace of the calling thread, which the caller has
+// locked and moved there. The table is ours alone: Apply and Remove replace and delete it whole.
 package nftables
 
 import (
@@ -56,8 +56,8 @@ const (
 	accept     = 1 // the kernel's NF_ACCEPT
 )
 
-// bases says how a table and hook of iptables are called and ordered in nft. A mark that is set on the way out only
-// re-routes the packet from a chain of type route.
+// bases says how a table and hook of iptables are called and ordered in nft. A mark that is set on
+// the way out only re-routes the packet from a chain of type route.
 var bases = map[redirect.Table]map[redirect.Hook]base{
 	redirect.Raw: {
 		redirect.Prerouting: {"filter", prerouting, -300, accept, "type filter hook prerouting priority raw; policy accept;"},

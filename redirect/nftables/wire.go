@@ -22,7 +22,8 @@ type message struct {
 
 const subsystem = unix.NFNL_SUBSYS_NFTABLES << 8
 
-// The headers of netfilter's messages: those that begin and end a transaction name the subsystem, the others the family.
+// The headers of netfilter's messages: those that begin and end a transaction name the subsystem,
+// the others the family.
 var (
 	batchHeader = []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES}
 	tableHeader = []byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}

@@ -1,8 +1,9 @@
-// Package routing writes the part of a ruleset that is not rules: the addresses on lo and the routing policy that brings
-// marked packets to a local socket. It works in the network namespace of the calling thread.
+// Package routing writes the part of a ruleset that is not rules: the addresses on lo and the
+// routing policy that brings marked packets to a local socket. It works in the network namespace of
+// the calling thread.
 //
-// Be aware: a namespace without IPv6 takes IPv6 rules of the routing policy and refuses addresses and routes. That is no
-// error: what cannot be reached needs no redirection.
+// Be aware: a namespace without IPv6 takes IPv6 rules of the routing policy and refuses addresses
+// and routes. That is no error: what cannot be reached needs no redirection.
 package routing
 
 import (
@@ -18,15 +19,16 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/wire"
 )
 
-// Apply raises lo and adds what the ruleset asks for. It returns a function that takes back what it added, for a caller
-// that fails later; on an error it has done so itself.
+// Apply raises lo and adds what the ruleset asks for. It returns a function that takes back what it
+// added, for a caller that fails later; on an error it has done so itself.
 func Apply(rs redirect.Ruleset) (undo func(), err error) {
 	s, err := wire.Dial(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	// A link that is down has no addresses to tell the families by, and the kernel refuses local routes through it.
+	// A link that is down has no addresses to tell the families by, and the kernel refuses local
+	// routes through it.
 	raised, err := s.Exchange([]wire.Message{raiseLo})
 	if err != nil {
 		return nil, err
@@ -69,8 +71,9 @@ func add(s *wire.Socket, steps []step) (undo func(), err error) {
 	return undo, nil
 }
 
-// missing lists what to add. What has only addresses is not read first: the kernel says what it has and what it cannot.
-// Rules of the routing policy are looked for, since it takes the same one any number of times.
+// missing lists what to add. What has only addresses is not read first: the kernel says what it has
+// and what it cannot. Rules of the routing policy are looked for, since it takes the same one any
+// number of times.
 func missing(s *wire.Socket, rs redirect.Ruleset) ([]step, error) {
 	if len(rs.Routes) == 0 {
 		return steps(rs, redirect.Families), nil

@@ -14,7 +14,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/wire"
 )
 
-// loIndex is the kernel's number for lo in every network namespace (LOOPBACK_IFINDEX in its sources).
+// loIndex is the kernel's number for lo in every network namespace (LOOPBACK_IFINDEX in its
+// sources).
 const loIndex = 1
 
 // step is one address, route or rule.
@@ -86,8 +87,8 @@ func addressStep(p netip.Prefix) step {
 	}
 }
 
-// routeStep writes an rtmsg: family, lengths of destination and source, tos, table, protocol, scope, type, flags. The table
-// is an attribute, since it has room for 32 bits there.
+// routeStep writes an rtmsg: family, lengths of destination and source, tos, table, protocol,
+// scope, type, flags. The table is an attribute, since it has room for 32 bits there.
 func routeStep(r redirect.PolicyRoute, f redirect.Family) step {
 	table, lo := number(r.Table), number(loIndex)
 	return step{
@@ -104,7 +105,8 @@ func routeStep(r redirect.PolicyRoute, f redirect.Family) step {
 	}
 }
 
-// ruleStep writes a fib_rule_hdr: family, lengths of destination and source, tos, table, two unused, action, flags.
+// ruleStep writes a fib_rule_hdr: family, lengths of destination and source, tos, table, two
+// unused, action, flags.
 func ruleStep(r redirect.PolicyRoute, f redirect.Family) step {
 	mark, table := number(r.Mark), number(r.Table)
 	return step{

@@ -1,5 +1,6 @@
-// Package traces tells, without running a program, which rules of a mesh the network namespace of the calling thread may
-// have: those of nftables and iptables-nft by the names of their chains, those of legacy iptables by the tables there are.
+// Package traces tells, without running a program, which rules of a mesh the network namespace of
+// the calling thread may have: those of nftables and iptables-nft by the names of their chains,
+// those of legacy iptables by the tables there are.
 //
 //	chains, err := traces.Chains()
 //	tables, err := traces.LegacyTables(redirect.IPv4)
@@ -20,7 +21,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/wire"
 )
 
-// MeshChains begins the names of the chains that redirect a pod's traffic, ours and those of istio-init.
+// MeshChains begins the names of the chains that redirect a pod's traffic, ours and those of
+// istio-init.
 const MeshChains = "ISTIO_"
 
 // Chain is a chain of nftables.
@@ -38,7 +40,8 @@ var families = map[byte]string{
 // FamilyName is how nft calls a family.
 func FamilyName(family byte) string { return families[family] }
 
-// Chains lists the chains of nftables whose names are those of a mesh. A kernel without nftables has none.
+// Chains lists the chains of nftables whose names are those of a mesh. A kernel without nftables
+// has none.
 func Chains() ([]Chain, error) {
 	s, err := wire.Dial(unix.NETLINK_NETFILTER)
 	if errors.Is(err, unix.EPROTONOSUPPORT) {

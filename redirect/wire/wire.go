@@ -1,11 +1,12 @@
-// Package wire talks netlink to the kernel: requests in, answers out, over a socket in the network namespace of the
-// calling thread.
+// Package wire talks netlink to the kernel: requests in, answers out, over a socket in the network
+// namespace of the calling thread.
 //
 //	s, err := wire.Dial(unix.NETLINK_ROUTE)
 //	answers, err := s.Exchange([]wire.Message{{Type: unix.RTM_NEWADDR, Flags: unix.NLM_F_ACK, Header: h, Attrs: a}})
 //
-// The socket is blocking and has no poller, since the kernel answers within the call. The libraries of the field keep theirs
-// with Go's poller: the same messages take them two to four times as long, which every pod would wait for.
+// The socket is blocking and has no poller, since the kernel answers within the call. The libraries
+// of the field keep theirs with Go's poller: the same messages take them two to four times as long,
+// which every pod would wait for.
 //
 // Be aware: a socket serves one goroutine.
 package wire
@@ -58,7 +59,8 @@ func Dial(family int) (*Socket, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("bind netlink: %w", err)
 	}
-	// The answers to what was refused name the attribute; a kernel that cannot do that gives numbers only.
+	// The answers to what was refused name the attribute; a kernel that cannot do that gives
+	// numbers only.
 	_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
 	_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
 	return &Socket{fd: fd, buf: make([]byte, receiveLen)}, nil
@@ -67,7 +69,8 @@ func Dial(family int) (*Socket, error) {
 // Close ends the connection.
 func (s *Socket) Close() { _ = unix.Close(s.fd) }
 
-// Exchange sends messages in one datagram, which the kernel handles in their order, and returns its answer to each.
+// Exchange sends messages in one datagram, which the kernel handles in their order, and returns its
+// answer to each.
 func (s *Socket) Exchange(messages []Message) ([]Answer, error) {
 	if len(messages) == 0 {
 		return nil, nil
@@ -180,8 +183,8 @@ func Text(data []byte) string {
 	return string(before)
 }
 
-// What a list may come to. Whoever may write rules into a namespace decides how long its lists are; those of the dearest pod
-// have 10,240 rules, of up to 1 KB each where iptables wrote them.
+// What a list may come to. Whoever may write rules into a namespace decides how long its lists are;
+// those of the dearest pod have 10,240 rules, of up to 1 KB each where iptables wrote them.
 const (
 	maxObjects = 16 << 10
 	maxBytes   = 16 << 20

@@ -1,5 +1,5 @@
-// Package agent is a node agent for tests. It answers as docs/agent-protocol.md says, from that page and not from the
-// plugin's code, so that the two can be held against each other.
+// Package agent is a node agent for tests. It answers as docs/agent-protocol.md says, from that
+// page and not from the plugin's code, so that the two can be held against each other.
 //
 //	node := agent.Start(t)
 //	node.Put(pod)

@@ -1,5 +1,6 @@
-// Package apiserver is an API server for tests. It keeps pods, nodes, Events and runtime classes, wants a token, and fails in every way
-// that is asked for, in the wire format of the real one: TLS, Status objects, JSON and protobuf, lists and watches.
+// Package apiserver is an API server for tests. It keeps pods, nodes, Events and runtime classes,
+// wants a token, and fails in every way that is asked for, in the wire format of the real one: TLS,
+// Status objects, JSON and protobuf, lists and watches.
 //
 //	api := apiserver.Start(t)
 //	api.Put(pod)
@@ -147,7 +148,8 @@ func write(t testing.TB, path string, data []byte) {
 	}
 }
 
-// ClientCertificate writes a certificate that the server accepts instead of a token, beside the kubeconfig.
+// ClientCertificate writes a certificate that the server accepts instead of a token, beside the
+// kubeconfig.
 func (s *Server) ClientCertificate(t testing.TB) (certFile, keyFile string) {
 	t.Helper()
 	certFile, keyFile = filepath.Join(s.folder, "client.crt"), filepath.Join(s.folder, "client.key")

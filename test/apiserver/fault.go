@@ -16,7 +16,8 @@ func Say(err *apierrors.StatusError) Fault {
 	}
 }
 
-// SayText answers in plain text, as priority and fairness and load balancers do. retryAfter is left out if it is 0.
+// SayText answers in plain text, as priority and fairness and load balancers do. retryAfter is left
+// out if it is 0.
 func SayText(status, retryAfter int, text string) Fault {
 	return func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

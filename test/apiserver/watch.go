@@ -26,14 +26,16 @@ func (s *Server) DropWatches() {
 	s.dropped = make(chan struct{})
 }
 
-// Compact forgets what happened until now: a watch that wants to begin before is told that it has expired.
+// Compact forgets what happened until now: a watch that wants to begin before is told that it has
+// expired.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.history.oldest, s.history.changes = s.history.version, nil
 }
 
-// WithoutWatchLists makes the server refuse watches that want to begin with a list, as Kubernetes before 1.34 may.
+// WithoutWatchLists makes the server refuse watches that want to begin with a list, as Kubernetes
+// before 1.34 may.
 func (s *Server) WithoutWatchLists() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +94,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, what watched) {
 	}
 }
 
-// sendInitial sends all objects there are and returns their version. listing asks for a mark at their end.
+// sendInitial sends all objects there are and returns their version. listing asks for a mark at
+// their end.
 func (s *Server) sendInitial(out *stream, what watched, listing bool) int {
 	s.mu.Lock()
 	objects, version := what.list(what.selection), s.history.version
@@ -106,8 +109,8 @@ func (s *Server) sendInitial(out *stream, what watched, listing bool) int {
 	return version
 }
 
-// sendChanges sends what happened after a version. It returns up to where, and what tells of the next change; nil if
-// the watch is over.
+// sendChanges sends what happened after a version. It returns up to where, and what tells of the
+// next change; nil if the watch is over.
 func (s *Server) sendChanges(out *stream, what watched, from int) (int, <-chan struct{}) {
 	s.mu.Lock()
 	changes, changed, version, oldest := slices.Clone(s.history.changes), s.history.changed, s.history.version, s.history.oldest

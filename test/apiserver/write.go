@@ -73,7 +73,8 @@ func (s *Server) create(event *corev1.Event) *apierrors.StatusError {
 	return nil
 }
 
-// patch changes a part of an object, or of its status: then nothing else, and otherwise all but the status.
+// patch changes a part of an object, or of its status: then nothing else, and otherwise all but the
+// status.
 func (s *Server) patch(c *collection, subresource string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := readBody(w, r)

@@ -26,7 +26,7 @@ const (
 	podsOnNode    = 250
 	podsInCluster = 10_000
 	quietTime     = 10 * time.Second
-	startTimeout    = time.Minute
+	startTimeout  = time.Minute
 )
 
 // daemon is what the installer's process takes on a full node of a large cluster.

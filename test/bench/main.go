@@ -1,6 +1,7 @@
-// Bench prints how fast the plugin is, next to its budgets: wall and CPU time and memory of whole processes, started as a
-// container runtime starts them. The budgets are ratios to an empty Go program in the same run: those say the same on every
-// machine. All cases take turns, so that what disturbs one disturbs all. Last comes what the installer's daemon takes.
+// Bench prints how fast the plugin is, next to its budgets: wall and CPU time and memory of whole
+// processes, started as a container runtime starts them. The budgets are ratios to an empty Go
+// program in the same run: those say the same on every machine. All cases take turns, so that what
+// disturbs one disturbs all. Last comes what the installer's daemon takes.
 //
 //	go run ./test/bench -runs 100
 //

@@ -19,7 +19,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
-// node is where the plugin runs: a network namespace, an agent, an API server, and pods that both know.
+// node is where the plugin runs: a network namespace, an agent, an API server, and pods that both
+// know.
 type node struct {
 	t        testing.TB
 	host     *netns.NS
@@ -99,7 +100,8 @@ func (n *node) sandbox(pod *corev1.Pod) sandbox {
 	return sandbox{pod: pod, netns: netns.New(n.t), container: fmt.Sprintf("%064x", n.sandboxes)}
 }
 
-// process prepares a case's process. The first words are a program that executes it, if there are any.
+// process prepares a case's process. The first words are a program that executes it, if there are
+// any.
 func (n *node) process(c testCase, s sandbox, words ...string) *exec.Cmd {
 	words = append(words, c.program)
 	cmd := exec.Command(words[0], words[1:]...)

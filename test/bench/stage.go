@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// stage stands in for a test, which the namespaces and servers of the tests live as long as. testing.TB has methods that only
-// its own package can write, so it is embedded, and what is not below is missing.
+// stage stands in for a test, which the namespaces and servers of the tests live as long as.
+// testing.TB has methods that only its own package can write, so it is embedded, and what is not
+// below is missing.
 type stage struct {
 	testing.TB
 	cleanups []func()

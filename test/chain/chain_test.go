@@ -54,7 +54,8 @@ func TestTheChainAtEveryVersion(t *testing.T) {
 	}
 }
 
-// wantUntouchedResult compares what bridge said, what we were given, what we said, and what the runtime got.
+// wantUntouchedResult compares what bridge said, what we were given, what we said, and what the
+// runtime got.
 func (n *node) wantUntouchedResult(version string, result types.Result) {
 	n.t.Helper()
 	bridge, ours := n.spy.last(n.t, "bridge"), n.spy.last(n.t, "sidecar-cni")
@@ -69,7 +70,8 @@ func (n *node) wantUntouchedResult(version string, result types.Result) {
 	}
 }
 
-// wantFates makes connections out of the pod and into it, and compares with what the simulation says.
+// wantFates makes connections out of the pod and into it, and compares with what the simulation
+// says.
 func (n *node) wantFates(ns *netns.NS, at *libcni.RuntimeConf, result types.Result) {
 	n.t.Helper()
 	current, err := types100.GetResult(result)

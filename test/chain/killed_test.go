@@ -105,8 +105,8 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// killedAt has strace kill an ADD at a thread's nth system call of a kind, and makes another ADD behind it. It reports
-// whether there was an nth.
+// killedAt has strace kill an ADD at a thread's nth system call of a kind, and makes another ADD
+// behind it. It reports whether there was an nth.
 func (n *node) killedAt(step string, nth int, pod *corev1.Pod) bool {
 	n.t.Helper()
 	ns := netns.New(n.t)

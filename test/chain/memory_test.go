@@ -11,7 +11,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
-// pluginMemory is what a call may take at most, the programs of iptables and the kernel's rules counted in.
+// pluginMemory is what a call may take at most, the programs of iptables and the kernel's rules
+// counted in.
 const pluginMemory = 64 << 20
 
 // worst are pods that ask for about as much as is accepted, in different ways.

@@ -23,7 +23,8 @@ var built = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return dir, err
 	}
-	// In the module's own folder go build needs no network, once the module cache is filled; go install would.
+	// In the module's own folder go build needs no network, once the module cache is filled; go
+	// install would.
 	plugins, err := run("go", "list", "-C", root(), "-m", "-f", "{{.Dir}}", "github.com/containernetworking/plugins")
 	if err != nil {
 		return dir, err
@@ -33,8 +34,8 @@ var built = sync.OnceValues(func() (string, error) {
 	return dir, errors.Join(err1, err2)
 })
 
-// lookAtSources has the go command know that the tests' results depend on these files: it repeats a test whose files have
-// changed, and knows of those that the test itself has looked at.
+// lookAtSources has the go command know that the tests' results depend on these files: it repeats a
+// test whose files have changed, and knows of those that the test itself has looked at.
 func lookAtSources() error {
 	look := func(path string, _ fs.DirEntry, err error) error {
 		if err == nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
-// traced makes a call under strace and returns the system calls of those kinds, one a line, the process id cut off.
+// traced makes a call under strace and returns the system calls of those kinds, one a line, the
+// process id cut off.
 func (n *node) traced(c call, kinds string) []string {
 	n.t.Helper()
 	file := filepath.Join(n.t.TempDir(), "trace")
@@ -53,7 +54,8 @@ func TestNothingIsExecuted(t *testing.T) {
 	}
 }
 
-// A pod that is not ours costs what a start of the program costs: it opens what VERSION opens, and talks to nobody.
+// A pod that is not ours costs what a start of the program costs: it opens what VERSION opens, and
+// talks to nobody.
 func TestAPodThatIsNotOursIsNoInputAndNoOutput(t *testing.T) {
 	t.Parallel()
 	const kinds = "%file,%network,setns,ioctl"
@@ -163,7 +165,8 @@ func TestByHand(t *testing.T) {
 	}
 }
 
-// A plugin that a runtime starts in a namespace of its own still knows the host's: process 1 is there.
+// A plugin that a runtime starts in a namespace of its own still knows the host's: process 1 is
+// there.
 func TestTheNamespaceOfProcess1IsRefused(t *testing.T) {
 	t.Parallel()
 	n, pod := newNode(t), meshed("web-0", nil)

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A kit is a folder of programs that are built together. Its key changes with whatever it is built from.
+// A kit is a folder of programs that are built together. Its key changes with whatever it is built
+// from.
 type kit struct {
 	name  string
 	key   string
@@ -45,8 +46,9 @@ var kubeNames = []string{"etcd", "kube-apiserver", "kube-controller-manager", "k
 
 const stripped = "-s -w"
 
-// Build builds what is not in the cache yet, the first time 10 minutes of two cores, and says so on w.
-// A second builder waits for the first. Start calls it; before that it is a way to do the waiting elsewhere.
+// Build builds what is not in the cache yet, the first time 10 minutes of two cores, and says so on
+// w. A second builder waits for the first. Start calls it; before that it is a way to do the
+// waiting elsewhere.
 func Build(ctx context.Context, w io.Writer) error {
 	_, err := build(ctx, w)
 	return err
@@ -113,7 +115,8 @@ func kitsToHave(ctx context.Context) ([]kit, error) {
 	return kits, nil
 }
 
-// provide builds in a folder beside and renames it: what is in the cache is whole. Older versions of the kit go.
+// provide builds in a folder beside and renames it: what is in the cache is whole. Older versions
+// of the kit go.
 func (k kit) provide(ctx context.Context, folder string, w io.Writer) error {
 	if _, err := os.Stat(folder); err == nil {
 		return nil

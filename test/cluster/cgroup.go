@@ -16,7 +16,8 @@ const (
 	cgroupPrefix = "sidecar-cni-cluster-" // and the id of the process whose cluster it is
 )
 
-// hierarchies returns where cgroups are: one place on a machine of cgroup v2 alone, else one for each controller.
+// hierarchies returns where cgroups are: one place on a machine of cgroup v2 alone, else one for
+// each controller.
 func hierarchies() ([]string, error) {
 	if _, err := os.Stat(cgroupFolder + "/cgroup.controllers"); err == nil {
 		return []string{cgroupFolder}, nil

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Config returns an administrator's way to the API server. It works in this process only: connections are made from the
-// cluster's network.
+// Config returns an administrator's way to the API server. It works in this process only:
+// connections are made from the cluster's network.
 func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
 // Client returns an administrator's client.
@@ -25,8 +25,8 @@ func (c *Cluster) Client() kubernetes.Interface { return c.client }
 // Kubeconfig returns the path of an administrator's kubeconfig, as programs find it that Run runs.
 func (c *Cluster) Kubeconfig() string { return admin }
 
-// Try runs a program beside the control plane, in its network, and returns its standard output. It finds the files of the
-// real machine, /run and /proc excepted, and kubectl.
+// Try runs a program beside the control plane, in its network, and returns its standard output. It
+// finds the files of the real machine, /run and /proc excepted, and kubectl.
 func (c *Cluster) Try(stdin, name string, args ...string) (string, error) {
 	return c.site.run(strings.NewReader(stdin), name, args...)
 }
@@ -88,7 +88,8 @@ func (c *Cluster) AwaitRollout(t testing.TB, namespace, workload string) {
 	}
 }
 
-// report logs what may explain a failure: nodes and pods that are not ready, with the logs and events that belong to them.
+// report logs what may explain a failure: nodes and pods that are not ready, with the logs and
+// events that belong to them.
 func (c *Cluster) report(t testing.TB) {
 	t.Helper()
 	c.reported = true

@@ -104,8 +104,9 @@ func (c *Cluster) end(t testing.TB) {
 	}
 }
 
-// Await asks until probe has nothing to complain about. It gives up when one of the cluster's processes ends that should run,
-// and after two minutes, and tells what it heard last and what the cluster knows.
+// Await asks until probe has nothing to complain about. It gives up when one of the cluster's
+// processes ends that should run, and after two minutes, and tells what it heard last and what the
+// cluster knows.
 func (c *Cluster) Await(t testing.TB, what string, probe func(context.Context) error) {
 	t.Helper()
 	start := time.Now()

@@ -40,7 +40,8 @@ func Program(t testing.TB, pkg string) string {
 	return path
 }
 
-// archive writes the image in the form of docker save: one layer, what to run in it, and a table of contents.
+// archive writes the image in the form of docker save: one layer, what to run in it, and a table of
+// contents.
 func (i Image) archive(w io.Writer) error {
 	layer, err := i.layer()
 	if err != nil {

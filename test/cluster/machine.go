@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A machine is processes and the namespaces they share: of processes, mounts, interfaces, host name and IPC. When its first
-// process ends, the kernel ends the others.
+// A machine is processes and the namespaces they share: of processes, mounts, interfaces, host name
+// and IPC. When its first process ends, the kernel ends the others.
 type machine struct {
 	path string // where its programs are looked up
 
@@ -33,8 +33,9 @@ const (
 	systemPath    = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
-// boot starts a machine, which first sees the mounts of another or of the real one, with a script that says "ready" and then
-// waits for the end of its input. Be aware that the kernel does not nest the processes: a machine outlives the other.
+// boot starts a machine, which first sees the mounts of another or of the real one, with a script
+// that says "ready" and then waits for the end of its input. Be aware that the kernel does not nest
+// the processes: a machine outlives the other.
 func (m *machine) boot(within *machine, script string, args ...string) error {
 	var complaints bytes.Buffer
 	cmd := exec.Command("/bin/bash", append([]string{"-c", script, "init"}, args...)...)
@@ -68,7 +69,8 @@ func (m *machine) boot(within *machine, script string, args ...string) error {
 	return fmt.Errorf("start machine: %s", complaints.String())
 }
 
-// kill ends every process and returns when none is left, and with them no mount and no interface. A machine may be dead.
+// kill ends every process and returns when none is left, and with them no mount and no interface. A
+// machine may be dead.
 func (m *machine) kill() {
 	if m.gone == nil {
 		return
@@ -109,8 +111,8 @@ func (m *machine) command(name string, args ...string) *exec.Cmd {
 	return &exec.Cmd{Path: "/usr/bin/env", Args: append(env, args...), SysProcAttr: &unix.SysProcAttr{Setsid: true}}
 }
 
-// run runs a program in the machine and returns what it wrote to standard output; what it wrote to standard error is in the
-// error. Nothing runs longer than four minutes.
+// run runs a program in the machine and returns what it wrote to standard output; what it wrote to
+// standard error is in the error. Nothing runs longer than four minutes.
 func (m *machine) run(stdin io.Reader, name string, args ...string) (string, error) {
 	var stdout, stderr strings.Builder
 	cmd := m.command(name, args...)
@@ -127,7 +129,8 @@ func (m *machine) run(stdin io.Reader, name string, args ...string) (string, err
 	return stdout.String(), err
 }
 
-// start starts a process in the machine. It is a child of the test process, which buries it, but dies with the machine.
+// start starts a process in the machine. It is a child of the test process, which buries it, but
+// dies with the machine.
 func (m *machine) start(cmd *exec.Cmd) error { return m.enter(newNamespaces, cmd.Start) }
 
 // dial makes a connection from the machine's network. The address has no names.
@@ -162,8 +165,9 @@ func (m *machine) enter(namespaces int, f func() error) error {
 	})
 }
 
-// onThread calls f on a thread that ends with it: there is no way back from some namespaces. The process' main thread cannot
-// end, and is what /proc/self shows: it is kept busy while another does the work.
+// onThread calls f on a thread that ends with it: there is no way back from some namespaces. The
+// process' main thread cannot end, and is what /proc/self shows: it is kept busy while another does
+// the work.
 func onThread(f func() error) error {
 	done := make(chan error)
 	go func() {

@@ -21,11 +21,12 @@ const (
 	IPv6
 )
 
-// of picks from what there is of each family, for the comma-separated lists of the Kubernetes programs.
+// of picks from what there is of each family, for the comma-separated lists of the Kubernetes
+// programs.
 func (f Families) of(v4, v6 string) []string { return [][]string{{v4, v6}, {v4}, {v6}}[f] }
 
-// ClusterDNS is where pods send their questions: give a Service this address (in a cluster of IPv6 alone ClusterDNSv6), and
-// put a server of names behind it. There is none by itself.
+// ClusterDNS is where pods send their questions: give a Service this address (in a cluster of IPv6
+// alone ClusterDNSv6), and put a server of names behind it. There is none by itself.
 const (
 	ClusterDNS   = "10.96.0.10"
 	ClusterDNSv6 = "fd00:96::a"
@@ -57,7 +58,8 @@ func (c *Cluster) layWire() error {
 	if err := forward(c.site); err != nil {
 		return err
 	}
-	// With a hardware address of its own, for else it takes one of its ports, and another when that port goes.
+	// With a hardware address of its own, for else it takes one of its ports, and another when that
+	// port goes.
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: wire, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 1, 0}}}
 	if err := h.LinkAdd(bridge); err != nil {
 		return fmt.Errorf("add bridge: %w", err)
@@ -68,7 +70,8 @@ func (c *Cluster) layWire() error {
 	)
 }
 
-// connect gives a node its interface. The routes to its pods are the router's and stay when the node does not.
+// connect gives a node its interface. The routes to its pods are the router's and stay when the
+// node does not.
 func (c *Cluster) connect(n *Node) error {
 	if err := forward(n.machine); err != nil {
 		return err
@@ -112,8 +115,8 @@ func (c *Cluster) connect(n *Node) error {
 	return err
 }
 
-// forward makes a machine a router. Redirects would tell nodes that they are neighbours, and duplicate address detection would
-// take a second of each address.
+// forward makes a machine a router. Redirects would tell nodes that they are neighbours, and
+// duplicate address detection would take a second of each address.
 func forward(m *machine) error {
 	settings := [][2]string{
 		{"ipv4/ip_forward", "1"},

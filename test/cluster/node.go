@@ -17,7 +17,8 @@ import (
 // Runtime is a generation of containerd.
 type Runtime string
 
-// The generations differ in what the CNI may do: the older has no drop-in directories and no STATUS.
+// The generations differ in what the CNI may do: the older has no drop-in directories and no
+// STATUS.
 const (
 	Containerd2 Runtime = "containerd2" // the newest, built from its module
 	Containerd1 Runtime = "containerd1" // 1.6, Debian's package, with Debian's runc
@@ -29,7 +30,8 @@ type NodeOptions struct {
 	Taints  []corev1.Taint // from the moment the node registers
 }
 
-// A Node is a machine with a kubelet, a containerd and a kube-proxy. Its Name is its host name, too.
+// A Node is a machine with a kubelet, a containerd and a kube-proxy. Its Name is its host name,
+// too.
 type Node struct {
 	Name    string
 	Runtime Runtime
@@ -53,18 +55,19 @@ func (c *Cluster) AddNode(t testing.TB, o NodeOptions) *Node {
 	return n
 }
 
-// ConfDir returns where the node's CNI configuration is, in the test's eyes. Like every such path it holds until the node is
-// restarted.
+// ConfDir returns where the node's CNI configuration is, in the test's eyes. Like every such path
+// it holds until the node is restarted.
 func (n *Node) ConfDir() string { return n.File("/etc/cni/net.d") }
 
 // BinDir returns where the node's CNI plugins are.
 func (n *Node) BinDir() string { return n.File("/opt/cni/bin") }
 
-// File returns the path under which the test finds a file of the node. Be aware that a symbolic link to an absolute path leads
-// out of the node.
+// File returns the path under which the test finds a file of the node. Be aware that a symbolic
+// link to an absolute path leads out of the node.
 func (n *Node) File(path string) string { return n.machine.file(path) }
 
-// Run runs a program of the node or of the machine, in the node. A program that fails is the end of the test.
+// Run runs a program of the node or of the machine, in the node. A program that fails is the end of
+// the test.
 func (n *Node) Run(t testing.TB, stdin, name string, args ...string) string {
 	t.Helper()
 	out, err := n.Try(stdin, name, args...)
@@ -79,7 +82,8 @@ func (n *Node) Try(stdin, name string, args ...string) (string, error) {
 	return n.machine.run(strings.NewReader(stdin), name, args...)
 }
 
-// Kill ends the node as a power cut does: every process, whatever lies in /run, the network. The disk stays.
+// Kill ends the node as a power cut does: every process, whatever lies in /run, the network. The
+// disk stays.
 func (n *Node) Kill(t testing.TB) {
 	t.Helper()
 	for _, p := range n.processes() {
@@ -94,8 +98,8 @@ func (n *Node) Kill(t testing.TB) {
 	}
 }
 
-// Start starts a node that was killed, everything at once, and returns when the kubelet runs. What its pods are in the
-// meantime, the API server may not know yet.
+// Start starts a node that was killed, everything at once, and returns when the kubelet runs. What
+// its pods are in the meantime, the API server may not know yet.
 func (n *Node) Start(t testing.TB) {
 	t.Helper()
 	n.boot(t)
@@ -231,7 +235,8 @@ func (n *Node) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Load gives the node an image: it is there before anybody asks for it, as on a node that has pulled it.
+// Load gives the node an image: it is there before anybody asks for it, as on a node that has
+// pulled it.
 func (n *Node) Load(t testing.TB, i Image) {
 	t.Helper()
 	r, w := io.Pipe()

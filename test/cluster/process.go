@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Process is one of the cluster's programs, which a test may stop and start. When it ends by itself it is started again, a
-// little later each time, as a service manager would.
+// A Process is one of the cluster's programs, which a test may stop and start. When it ends by
+// itself it is started again, a little later each time, as a service manager would.
 type Process struct {
 	Name    string
 	cluster *Cluster
@@ -41,8 +41,8 @@ func (p *Process) Start(t testing.TB) {
 	p.cluster.Await(t, p.Name+" to be ready", p.ready)
 }
 
-// Stop ends the process as a service manager does: SIGTERM first, SIGKILL after ten seconds. Be aware that an API server waits
-// for its clients, and they for it: kill it.
+// Stop ends the process as a service manager does: SIGTERM first, SIGKILL after ten seconds. Be
+// aware that an API server waits for its clients, and they for it: kill it.
 func (p *Process) Stop(t testing.TB) {
 	t.Helper()
 	p.end(t, unix.SIGTERM)

@@ -1,6 +1,7 @@
-// Demo shows the plugin at work on a machine without a cluster. It builds a node out of network namespaces, runs the real
-// chain of CNI plugins through libcni, starts an app and a small transparent proxy, and draws each connection's way with
-// and without sidecar-cni. It needs root, Linux and Go, and leaves nothing behind.
+// Demo shows the plugin at work on a machine without a cluster. It builds a node out of network
+// namespaces, runs the real chain of CNI plugins through libcni, starts an app and a small
+// transparent proxy, and draws each connection's way with and without sidecar-cni. It needs root,
+// Linux and Go, and leaves nothing behind.
 package main
 
 import (
@@ -35,7 +36,8 @@ func show(out, complaints io.Writer) int {
 	return 0
 }
 
-// run is the demonstration. Everything it makes lives in a directory and in processes of its own, which end with it.
+// run is the demonstration. Everything it makes lives in a directory and in processes of its own,
+// which end with it.
 func run(ctx context.Context, out io.Writer) error {
 	if err := ready(); err != nil {
 		return err

@@ -20,7 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// build makes the programs of the chain. The reference plugins are built where their module lies, with what it asks for.
+// build makes the programs of the chain. The reference plugins are built where their module lies,
+// with what it asks for.
 func build(ctx context.Context, bin string) error {
 	if _, err := command(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(bin, "sidecar-cni"), "./plugin"); err != nil {
 		return fmt.Errorf("build the plugin: %w: run this within the repository, with Go 1.26 or later", err)
@@ -83,7 +84,8 @@ func (n *node) close() {
 	_ = n.ns.Close()
 }
 
-// newNamespace makes an anonymous network namespace: it is gone when the last descriptor and process are.
+// newNamespace makes an anonymous network namespace: it is gone when the last descriptor and
+// process are.
 func newNamespace() (*os.File, error) {
 	var ns *os.File
 	err := onThread(func() error {
@@ -115,7 +117,8 @@ func raiseLoopback() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
-// onThread runs f on a thread of its own, which ends with it, and so does whatever f did to the thread.
+// onThread runs f on a thread of its own, which ends with it, and so does whatever f did to the
+// thread.
 func onThread(f func() error) error {
 	done := make(chan error)
 	go func() {

@@ -30,7 +30,8 @@ type pod struct {
 	object corev1.Pod
 }
 
-// newPod makes a pod that an injector has been at, without istio-init, or one that it has left alone.
+// newPod makes a pod that an injector has been at, without istio-init, or one that it has left
+// alone.
 func newPod(name string, injected bool) (*pod, error) {
 	ns, err := newNamespace()
 	if err != nil {
@@ -74,7 +75,8 @@ type api struct {
 
 const token = "demo"
 
-// serveAPI listens on the loopback of the calling thread's namespace and writes the kubeconfig for it.
+// serveAPI listens on the loopback of the calling thread's namespace and writes the kubeconfig for
+// it.
 func serveAPI(dir string) (*api, error) {
 	a := &api{kubeconfig: filepath.Join(dir, "kubeconfig"), pods: map[string]*pod{}}
 	a.Server = httptest.NewUnstartedServer(http.HandlerFunc(a.get))

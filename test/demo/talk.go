@@ -24,7 +24,8 @@ const (
 	timeout      = 5 * time.Second
 )
 
-// hop is somebody whom a call came through, told by itself. The answer to a call is all of them, the farthest first.
+// hop is somebody whom a call came through, told by itself. The answer to a call is all of them,
+// the farthest first.
 type hop struct {
 	Who    string
 	Port   uint16
@@ -32,7 +33,8 @@ type hop struct {
 	Wanted string // the original destination, if it is a proxy
 }
 
-// talk is what the demo's own processes do: app and proxy serve until they are ended, call makes one call.
+// talk is what the demo's own processes do: app and proxy serve until they are ended, call makes
+// one call.
 func talk(role string) int {
 	var err error
 	switch role {
@@ -57,7 +59,8 @@ func talk(role string) int {
 	return 0
 }
 
-// serve answers on ports, says on standard output when it does, and ends when nobody holds its standard input any more.
+// serve answers on ports, says on standard output when it does, and ends when nobody holds its
+// standard input any more.
 func serve(ports map[uint16]func(*net.TCPConn) ([]hop, error)) error {
 	for port, handle := range ports {
 		l, err := net.ListenTCP("tcp4", &net.TCPAddr{Port: int(port)})
@@ -119,7 +122,8 @@ func localAddr(from *net.TCPAddr) net.Addr {
 	return from
 }
 
-// originalDestination asks connection tracking whom the caller meant, as every transparent proxy does.
+// originalDestination asks connection tracking whom the caller meant, as every transparent proxy
+// does.
 func originalDestination(c *net.TCPConn) (netip.AddrPort, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -23,16 +23,18 @@ import (
 
 const (
 	bootPods = 20
-	// openAtMost is the product's promise, not a bound on the machine: how long after the agent's process was started a pod may
-	// still be open.
+	// openAtMost is the product's promise, not a bound on the machine: how long after the agent's
+	// process was started a pod may still be open.
 	openAtMost = 10 * time.Second
 )
 
-// TestBoot reboots a node whose network writes its CNI configuration file anew at each boot, with an init container of a pod in
-// the host's network, as flannel does. The file is without our entry while the node's pods start. No pod may stay open.
+// TestBoot reboots a node whose network writes its CNI configuration file anew at each boot, with
+// an init container of a pod in the host's network, as flannel does. The file is without our entry
+// while the node's pods start. No pod may stay open.
 //
-// That no pod starts with yesterday's file is certain: it goes with the power, as where /etc is not kept over a reboot. So no pod
-// has a network before the init container has written, the agent's own included, and the entry is out until the agent works.
+// That no pod starts with yesterday's file is certain: it goes with the power, as where /etc is not
+// kept over a reboot. So no pod has a network before the init container has written, the agent's
+// own included, and the entry is out until the agent works.
 func TestBoot(t *testing.T) {
 	times := reboots(t)
 	r := start(t, cluster.Options{Nodes: []cluster.NodeOptions{{Runtime: cluster.Containerd1}}})

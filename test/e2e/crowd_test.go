@@ -18,8 +18,8 @@ import (
 
 const crowdSize = 100
 
-// TestCrowd starts a hundred pods at once on a node, first without the product and then with it. What that costs is
-// reported; what is demanded is that all are redirected.
+// TestCrowd starts a hundred pods at once on a node, first without the product and then with it.
+// What that costs is reported; what is demanded is that all are redirected.
 func TestCrowd(t *testing.T) {
 	r := start(t, cluster.Options{Nodes: oneNode})
 	r.eachNode(func(n *cluster.Node) { loadProduct(t, n) })

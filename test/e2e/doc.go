@@ -1,16 +1,17 @@
-// Package e2e tests the product as a user meets it: installed by its chart, from its image, on the real cluster of package
-// cluster, whose nodes run two generations of containerd.
+// Package e2e tests the product as a user meets it: installed by its chart, from its image, on the
+// real cluster of package cluster, whose nodes run two generations of containerd.
 //
 //	make e2e                  all scenarios
 //	make e2e RUN=Traffic      one
 //	make soak REBOOTS=50      TestBoot, with so many reboots
 //
-// The pods are shaped as Istio's injector shapes them where a CNI plugin is in charge: without istio-init, and with
-// istio-validation, which does not let a pod start whose rules are missing. Their programs are those of actor/, and haproxy.
+// The pods are shaped as Istio's injector shapes them where a CNI plugin is in charge: without
+// istio-init, and with istio-validation, which does not let a pod start whose rules are missing.
+// Their programs are those of actor/, and haproxy.
 //
-// What is claimed is what others say: the app whom it was called by, the proxy whom a caller meant, the kernel which rules a
-// namespace has, the API server which Events there are, Prometheus' text format what was counted. A failure prints what these
-// say, and what the agents have logged.
+// What is claimed is what others say: the app whom it was called by, the proxy whom a caller meant,
+// the kernel which rules a namespace has, the API server which Events there are, Prometheus' text
+// format what was counted. A failure prints what these say, and what the agents have logged.
 //
 // Be aware:
 //   - Everything is in namespaces and on file systems of the cluster's own; the machine's CNI directories are not touched.

@@ -32,7 +32,8 @@ type mesh struct {
 	annotations map[string]string
 }
 
-// newPod is a pod with an app, as its author writes it for a namespace that enforces Pod Security "restricted".
+// newPod is a pod with an app, as its author writes it for a namespace that enforces Pod Security
+// "restricted".
 func newPod(namespace, name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": name}, Annotations: map[string]string{}},
@@ -65,7 +66,8 @@ func on(node string, pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// inject does to a pod, or to a workload's template, what Istio's injector does where a CNI plugin is in charge.
+// inject does to a pod, or to a workload's template, what Istio's injector does where a CNI plugin
+// is in charge.
 func (m mesh) inject(meta *metav1.ObjectMeta, spec *corev1.PodSpec) {
 	mode := "REDIRECT"
 	if m.tproxy {

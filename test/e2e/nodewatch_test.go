@@ -27,8 +27,9 @@ import (
 // watchEvery is how exact the times of a nodeWatch are.
 const watchEvery = 100 * time.Millisecond
 
-// A nodeWatch looks at the sandboxes of meshed pods on a node: which of them run without our table, and how long. It asks the
-// kernel by netlink, since a program for each sandbox, ten times a second, would be most of what the node does.
+// A nodeWatch looks at the sandboxes of meshed pods on a node: which of them run without our table,
+// and how long. It asks the kernel by netlink, since a program for each sandbox, ten times a
+// second, would be most of what the node does.
 type nodeWatch struct {
 	node  *cluster.Node
 	agent types.UID
@@ -136,8 +137,8 @@ func (w *nodeWatch) run(ctx context.Context) error {
 	}
 }
 
-// look finds a process of each pod first, and asks for its table then: a sandbox with a process has its network. What a runtime
-// is about to put into a pod is in the node's own network at first.
+// look finds a process of each pod first, and asks for its table then: a sandbox with a process has
+// its network. What a runtime is about to put into a pod is in the node's own network at first.
 func (w *nodeWatch) look() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -130,7 +130,8 @@ func (r *rig) hostNetwork(t *testing.T, n *cluster.Node, _ *corev1.Pod) {
 	}
 }
 
-// initContainers run before the proxy does: by default they have no network, with the annotation they have.
+// initContainers run before the proxy does: by default they have no network, with the annotation
+// they have.
 func (r *rig) initContainers(t *testing.T, n *cluster.Node, to *corev1.Pod) {
 	for name, tt := range map[string]struct {
 		annotations map[string]string
@@ -170,7 +171,8 @@ func (r *rig) initContainers(t *testing.T, n *cluster.Node, to *corev1.Pod) {
 
 const initUser = 2000
 
-// hostUsers: its network namespace belongs to its own user namespace, in which rules of iptables could not tell users.
+// hostUsers: its network namespace belongs to its own user namespace, in which rules of iptables
+// could not tell users.
 func (r *rig) hostUsers(t *testing.T, n *cluster.Node, to *corev1.Pod) {
 	p := on(n.Name, meshed("shop", "users-"+n.Name, mesh{native: true}))
 	p.Spec.HostUsers = new(false)

@@ -44,7 +44,8 @@ var image = sync.OnceValues(func() (string, error) {
 	return string(archive), err
 })
 
-// loadProduct gives a node the product's image, under the name that the chart has for it: as if it had been pulled.
+// loadProduct gives a node the product's image, under the name that the chart has for it: as if it
+// had been pulled.
 func loadProduct(t *testing.T, n *cluster.Node) {
 	t.Helper()
 	archive, err := image()
@@ -62,7 +63,8 @@ func loadProduct(t *testing.T, n *cluster.Node) {
 	n.Run(t, archive, "ctr", "--namespace=k8s.io", "images", "import", "--index-name=docker.io/sidecar-cni/sidecar-cni:"+version[1], "-")
 }
 
-// loadOther gives the nodes another version of the product, whose plugin has a byte more, which no program misses.
+// loadOther gives the nodes another version of the product, whose plugin has a byte more, which no
+// program misses.
 func (r *rig) loadOther(t *testing.T) (plugin string) {
 	t.Helper()
 	content, err := os.ReadFile(program(t, "../../plugin"))
@@ -256,7 +258,8 @@ func (r *rig) awaitMetric(t *testing.T, n *cluster.Node, wanted func(float64) bo
 
 func positive(v float64) bool { return v > 0 }
 
-// killAgent ends the process of a node's agent, as the kernel does when memory runs out. There may be none.
+// killAgent ends the process of a node's agent, as the kernel does when memory runs out. There may
+// be none.
 func killAgent(t *testing.T, n *cluster.Node) {
 	t.Helper()
 	all, err := filepath.Glob(n.File("/proc") + "/[0-9]*")

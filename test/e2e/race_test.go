@@ -185,7 +185,8 @@ func labelled(p *corev1.Pod) error {
 	return nil
 }
 
-// expectRepaired: what runs is redirected where it runs, and its next connection goes through the proxy.
+// expectRepaired: what runs is redirected where it runs, and its next connection goes through the
+// proxy.
 func (r *rig) expectRepaired(t *testing.T, w *waiting) {
 	t.Helper()
 	for _, p := range w.pods(t) {
@@ -200,7 +201,8 @@ func (r *rig) expectRepaired(t *testing.T, w *waiting) {
 	}
 }
 
-// expectEvicted: the Deployment's pod comes anew, and the Job's, whose work would be lost, is told of.
+// expectEvicted: the Deployment's pod comes anew, and the Job's, whose work would be lost, is told
+// of.
 func (r *rig) expectEvicted(t *testing.T, w *waiting) {
 	t.Helper()
 	for _, p := range w.pods(t) {

@@ -11,7 +11,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/cluster"
 )
 
-// TestReboot cuts the power: of each node, and then of all nodes and the API server at once. Nobody lends a hand afterwards.
+// TestReboot cuts the power: of each node, and then of all nodes and the API server at once. Nobody
+// lends a hand afterwards.
 func TestReboot(t *testing.T) {
 	r := start(t, cluster.Options{Nodes: bothRuntimes})
 	r.install(t)
@@ -48,7 +49,8 @@ func TestReboot(t *testing.T) {
 	})
 }
 
-// expectBack waits for the pods of a node, or of all, to have been started so many times more, and looks at them.
+// expectBack waits for the pods of a node, or of all, to have been started so many times more, and
+// looks at them.
 func (r *rig) expectBack(t *testing.T, plain, inMesh []*corev1.Pod, node string, times int32) {
 	t.Helper()
 	again := func(p *corev1.Pod) error {

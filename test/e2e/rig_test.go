@@ -85,7 +85,8 @@ func (r *rig) loadHAProxy(t *testing.T) {
 	r.Load(t, cluster.Image{Name: haproxyImage, Files: files, Entrypoint: []string{"/actor"}})
 }
 
-// namespace makes a namespace that enforces a level of Pod Security, and waits until pods can be made in it.
+// namespace makes a namespace that enforces a level of Pod Security, and waits until pods can be
+// made in it.
 func (r *rig) namespace(t *testing.T, name, level string) {
 	t.Helper()
 	labels := map[string]string{"pod-security.kubernetes.io/enforce": level}
@@ -163,7 +164,8 @@ func (r *rig) sightings(ctx context.Context, pod *corev1.Pod) ([]sighting, error
 	return decode[sighting](string(out))
 }
 
-// expectSeen waits until a pod's proxy has seen a connection. Logs are read a little later than they are written.
+// expectSeen waits until a pod's proxy has seen a connection. Logs are read a little later than
+// they are written.
 func (r *rig) expectSeen(t *testing.T, pod *corev1.Pod, want sighting) {
 	t.Helper()
 	var all []sighting

@@ -19,10 +19,11 @@ import (
 )
 
 const (
-	// mostUnready bounds the pods of a stream that are not ready yet. Without it, a machine that starts
-	// fewer pods than are created collects them until its runtime fails.
+	// mostUnready bounds the pods of a stream that are not ready yet. Without it, a machine that
+	// starts fewer pods than are created collects them until its runtime fails.
 	mostUnready = 20
-	// mostReady bounds those that are, on each node: a kubelet takes 110 pods. The oldest are deleted.
+	// mostReady bounds those that are, on each node: a kubelet takes 110 pods. The oldest are
+	// deleted.
 	mostReady = 40
 )
 
@@ -88,7 +89,8 @@ func (s *stream) run(ctx context.Context, every time.Duration, pod func(space, n
 	}
 }
 
-// watch follows the stream's pods. It begins with those that there are, so that one that ended can be followed by another.
+// watch follows the stream's pods. It begins with those that there are, so that one that ended can
+// be followed by another.
 func (s *stream) watch(ctx context.Context) (watch.Interface, error) {
 	events, err := s.rig.Client().CoreV1().Pods(s.space).Watch(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -168,7 +170,8 @@ func (r *rig) expectNoFailedSandbox(t *testing.T, space string) {
 	}
 }
 
-// expectAllRedirected looks at the kernel, and at istio-validation, which must have been content at once.
+// expectAllRedirected looks at the kernel, and at istio-validation, which must have been content at
+// once.
 func (r *rig) expectAllRedirected(t *testing.T, all []corev1.Pod) {
 	t.Helper()
 	for i := range all {
@@ -179,7 +182,8 @@ func (r *rig) expectAllRedirected(t *testing.T, all []corev1.Pod) {
 	}
 }
 
-// validatedAtOnce reports an init container, which istio-validation is, that failed and was started again.
+// validatedAtOnce reports an init container, which istio-validation is, that failed and was started
+// again.
 func validatedAtOnce(pod *corev1.Pod) error {
 	for _, s := range pod.Status.InitContainerStatuses {
 		if s.RestartCount > 0 {

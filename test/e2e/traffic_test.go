@@ -14,7 +14,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/cluster"
 )
 
-// names is a server of names behind two Services: the one that the kubelet tells pods of, and another.
+// names is a server of names behind two Services: the one that the kubelet tells pods of, and
+// another.
 const names = `
 apiVersion: v1
 kind: Service
@@ -174,7 +175,8 @@ func (s *stage) out(t *testing.T, from, to *corev1.Pod, address string) {
 	s.expectSeen(t, from, sighting{15001, got.Me, app(address)})
 }
 
-// in: the proxy sees the caller, and whom it meant. The app sees the proxy, or under TPROXY the caller's address.
+// in: the proxy sees the caller, and whom it meant. The app sees the proxy, or under TPROXY the
+// caller's address.
 func (s *stage) in(t *testing.T, k kind, from, to *corev1.Pod, address string) {
 	got := lines[talk](t, s.rig, from, "call", "tcp", app(address), fmt.Sprint(1<<20))[0]
 	if want := (talk{Me: got.Me, Who: to.Name, Caller: got.Caller, Called: app(address)}); got != want {
@@ -237,7 +239,8 @@ func (s *stage) packets(t *testing.T, from, to *corev1.Pod, address string) {
 	}
 }
 
-// names: questions to the pod's own server go through the proxy, and every one is answered. Those to others do not.
+// names: questions to the pod's own server go through the proxy, and every one is answered. Those
+// to others do not.
 func (s *stage) names(t *testing.T, pod *corev1.Pod) {
 	const times = 200
 	all := lines[talk](t, s.rig, pod, "ask", "-", "shop.example.com", fmt.Sprint(times))
@@ -255,8 +258,8 @@ func (s *stage) names(t *testing.T, pod *corev1.Pod) {
 		t.Fatal(err)
 	}
 	got := lines[talk](t, s.rig, pod, "ask", "["+elsewhere.Spec.ClusterIP+"]:53", "elsewhere.example.com")[0]
-	// Its port may be another, when the node has just forwarded the proxy's from the same. So the proxy's word counts, once it
-	// has told of something later.
+	// Its port may be another, when the node has just forwarded the proxy's from the same. So the
+	// proxy's word counts, once it has told of something later.
 	if host(got.Caller) != host(got.Me) {
 		t.Errorf("a server that is not the pod's own was asked by %s, and the asker was %s", got.Caller, got.Me)
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/cluster"
 )
 
-// TestTrouble disturbs what can be disturbed. Afterwards, and mostly meanwhile, meshed pods start, and redirected.
+// TestTrouble disturbs what can be disturbed. Afterwards, and mostly meanwhile, meshed pods start,
+// and redirected.
 func TestTrouble(t *testing.T) {
 	r := start(t, cluster.Options{Nodes: bothRuntimes})
 	r.install(t)
@@ -64,7 +65,8 @@ func replace(t *testing.T, path, content string) {
 	}
 }
 
-// confRewritten: as installed, without our entry. It comes back, is counted, and containerd loads it.
+// confRewritten: as installed, without our entry. It comes back, is counted, and containerd loads
+// it.
 func (r *rig) confRewritten(t *testing.T) {
 	n := r.Node(1) // where the entry is in the primary, since containerd 1.6 has no drop-ins
 	path := filepath.Join(n.ConfDir(), primary)
@@ -101,7 +103,8 @@ func (r *rig) awaitEntryIn(t *testing.T, file string) {
 // earlierConf: the runtimes load the first file, so that is where the entry has to be.
 func (r *rig) earlierConf(t *testing.T) {
 	r.eachNode(func(n *cluster.Node) {
-		// Another network has a memory of its own of the addresses that it gave out: it gets others.
+		// Another network has a memory of its own of the addresses that it gave out: it gets
+		// others.
 		content := strings.Replace(r.original(t, n), `"name": "cluster"`, `"name": "newer"`, 1)
 		content = strings.ReplaceAll(content, `.0/24"}`, `.0/24", "rangeStart": "10.244.`+strings.TrimPrefix(n.Name, "node")+`.128"}`)
 		content = strings.ReplaceAll(content, `::/64"}`, `::/64", "rangeStart": "fd00:244:0:`+strings.TrimPrefix(n.Name, "node")+`::80"}`)
@@ -147,8 +150,8 @@ func (r *rig) apiServerRestarted(t *testing.T) {
 	r.awaitProduct(t)
 }
 
-// pluginsMadeAnew: as an upgrade of the distribution's package of CNI plugins does it. The agent has the parent mounted, and goes
-// on with the new directory.
+// pluginsMadeAnew: as an upgrade of the distribution's package of CNI plugins does it. The agent
+// has the parent mounted, and goes on with the new directory.
 func (r *rig) pluginsMadeAnew(t *testing.T) {
 	r.eachNode(func(n *cluster.Node) {
 		before := r.restarts(t, n)
@@ -178,7 +181,8 @@ func (r *rig) restarts(t *testing.T, n *cluster.Node) int32 {
 	return p.Status.ContainerStatuses[0].RestartCount
 }
 
-// pluginAndAgentGone: then no pod starts, the agent's own neither, until an administrator does what the docs say.
+// pluginAndAgentGone: then no pod starts, the agent's own neither, until an administrator does what
+// the docs say.
 func (r *rig) pluginAndAgentGone(t *testing.T) {
 	r.sendAgentsAway(t)
 	r.eachNode(func(n *cluster.Node) { n.Run(t, "", "rm", "/opt/cni/bin/sidecar-cni") })
@@ -217,7 +221,8 @@ func byHand(t *testing.T) (lines []string) {
 	return lines
 }
 
-// agentKilled: whoever answers the plugin, agent or API server, no pod starts without redirection, and none fails.
+// agentKilled: whoever answers the plugin, agent or API server, no pod starts without redirection,
+// and none fails.
 func (r *rig) agentKilled(t *testing.T) {
 	s := r.stream(t, "killed", time.Second, small)
 	end := time.NewTimer(time.Minute)
@@ -242,8 +247,8 @@ func (r *rig) agentKilled(t *testing.T) {
 	r.expectAllRedirected(t, all)
 }
 
-// diskFull: the entry is taken out when there is no room to put it back. The agent says so, leaves the file whole, and puts
-// the entry in as soon as there is room.
+// diskFull: the entry is taken out when there is no room to put it back. The agent says so, leaves
+// the file whole, and puts the entry in as soon as there is room.
 func (r *rig) diskFull(t *testing.T) {
 	n := r.Node(1)
 	path := filepath.Join(n.ConfDir(), primary)
@@ -275,7 +280,8 @@ func (r *rig) diskFull(t *testing.T) {
 	}
 }
 
-// original is a node's primary conf as it was before we came: that of node0, which is not altered, with the node's addresses.
+// original is a node's primary conf as it was before we came: that of node0, which is not altered,
+// with the node's addresses.
 func (r *rig) original(t *testing.T, n *cluster.Node) string {
 	t.Helper()
 	conf := readFile(t, r.Node(0), "/etc/cni/net.d/"+primary)

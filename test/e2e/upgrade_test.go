@@ -71,8 +71,8 @@ func TestComingAndGoing(t *testing.T) {
 	})
 }
 
-// deletedWithoutHook leaves nodes whose chain names the plugin, which nobody at the API server knows any more: what the refusal
-// says is true, and what it advises helps.
+// deletedWithoutHook leaves nodes whose chain names the plugin, which nobody at the API server
+// knows any more: what the refusal says is true, and what it advises helps.
 func (r *rig) deletedWithoutHook(t *testing.T) {
 	r.helmRun(t, "install", chart(t)...)
 	r.awaitProduct(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/cluster"
 )
 
-// TestNobodyHome takes away agents, credentials and API server. What is not meshed starts all the same; what is meshed waits,
-// says why, and starts by itself.
+// TestNobodyHome takes away agents, credentials and API server. What is not meshed starts all the
+// same; what is meshed waits, says why, and starts by itself.
 func TestNobodyHome(t *testing.T) {
 	r := start(t, cluster.Options{Nodes: bothRuntimes})
 	r.install(t)

@@ -59,7 +59,8 @@ func applyFresh(b *testing.B, rs redirect.Ruleset) {
 	}
 }
 
-// BenchmarkApplyAgain is what a rerun takes: nftables' rules are replaced, those of iptables compared.
+// BenchmarkApplyAgain is what a rerun takes: nftables' rules are replaced, those of iptables
+// compared.
 func BenchmarkApplyAgain(b *testing.B) {
 	inNamespace(b, func(d dialect, rs redirect.Ruleset) error { return d.apply(rs) })
 }
@@ -93,8 +94,9 @@ func inNamespace(b *testing.B, f func(dialect, redirect.Ruleset) error) {
 	}
 }
 
-// BenchmarkNewConnection sends the first packet of one flow after the other past a list of excluded networks, to a
-// destination that is in none of them. The packets die behind the last rule, so that it is the rules that are timed.
+// BenchmarkNewConnection sends the first packet of one flow after the other past a list of excluded
+// networks, to a destination that is in none of them. The packets die behind the last rule, so that
+// it is the rules that are timed.
 func BenchmarkNewConnection(b *testing.B) {
 	netns.RequireRoot(b)
 	for _, d := range dialects(b) {

@@ -12,7 +12,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
 )
 
-// sampleMatches has one condition each, for every field of Match, and packets that differ just in that.
+// sampleMatches has one condition each, for every field of Match, and packets that differ just in
+// that.
 var sampleMatches = map[string]struct {
 	match     redirect.Match
 	hit, miss redirect.Packet
@@ -66,7 +67,8 @@ func fields() []string {
 	return names
 }
 
-// TestTheVocabularyIsComplete fails for a match field or a verb that some part of the project does not know.
+// TestTheVocabularyIsComplete fails for a match field or a verb that some part of the project does
+// not know.
 func TestTheVocabularyIsComplete(t *testing.T) {
 	bare := redirect.Rule{Why: "sample", Then: redirect.Action{Verb: redirect.Drop}}
 	for _, name := range fields() {
@@ -154,8 +156,8 @@ func differs(t *testing.T, what string, a, b redirect.Rule) {
 	}
 }
 
-// TestEveryWordHasAnEchoRowAndAFateRow looks at the tests themselves: each field and verb must stand in a rule that the
-// laws are tried on, and in one that a real call meets.
+// TestEveryWordHasAnEchoRowAndAFateRow looks at the tests themselves: each field and verb must
+// stand in a rule that the laws are tried on, and in one that a real call meets.
 func TestEveryWordHasAnEchoRowAndAFateRow(t *testing.T) {
 	echoed, met := map[string]bool{}, map[string]bool{}
 	note := func(words map[string]bool, r redirect.Rule) {
@@ -187,7 +189,8 @@ func TestEveryWordHasAnEchoRowAndAFateRow(t *testing.T) {
 	for _, v := range redirect.Verbs {
 		words = append(words, fmt.Sprintf("verb %d", v))
 	}
-	// What only later packets of a connection meet is held by tests of whole connections, named here.
+	// What only later packets of a connection meet is held by tests of whole connections, named
+	// here.
 	later := []string{
 		"field ConnMark", fmt.Sprintf("verb %d", redirect.SaveMark), fmt.Sprintf("verb %d", redirect.RestoreMark), // TestTProxyKeepsTheClient
 		fmt.Sprintf("verb %d", redirect.Accept), // every answered call under TPROXY: the rest of the connection is diverted

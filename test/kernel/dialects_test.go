@@ -87,8 +87,8 @@ func iptablesDialect(v iptables.Variant, tables *iptables.Tables) dialect {
 	}
 }
 
-// grouped keeps the rules, by table and chain: restore's input and save's output order these differently, and save
-// lists chains that nobody asked for.
+// grouped keeps the rules, by table and chain: restore's input and save's output order these
+// differently, and save lists chains that nobody asked for.
 func grouped(text string) string {
 	var b strings.Builder
 	for _, table := range redirect.Tables {

@@ -54,7 +54,8 @@ var (
 // Ports on which nobody but the proxy listens are left out: who answers there is not in question.
 var appPorts = []uint16{80, 8080, 9090, 53, 15008, 15020, 15021, 15030, 15090, 25008}
 
-// calls lists what is worth trying: every identity to every kind of destination, and what enters from either side.
+// calls lists what is worth trying: every identity to every kind of destination, and what enters
+// from either side.
 func calls() []call {
 	var all []call
 	for _, f := range redirect.Families {
@@ -182,8 +183,8 @@ func (c call) got(r netns.Result) string {
 	return fmt.Sprintf("%s on port %d for %s", r.Who, port, asked)
 }
 
-// How long a call waits for an answer: briefly where none should come, and long enough for a busy machine, on which the
-// kernel may have to repeat a packet, where one should.
+// How long a call waits for an answer: briefly where none should come, and long enough for a busy
+// machine, on which the kernel may have to repeat a packet, where one should.
 const (
 	brief   = 300 * time.Millisecond
 	patient = 10 * time.Second
@@ -254,7 +255,8 @@ func inPodsWithNeighbours(t *testing.T, requests []request, f func(*testing.T, *
 	}
 }
 
-// awaitRoute waits for the kernel to finish what it begins with a new IPv6 address: a worker adds the local route.
+// awaitRoute waits for the kernel to finish what it begins with a new IPv6 address: a worker adds
+// the local route.
 func awaitRoute(t testing.TB, ns *netns.NS, addr string) {
 	t.Helper()
 	ns.Do(t, func() {
@@ -277,7 +279,8 @@ func TestFates(t *testing.T) {
 	})
 }
 
-// TestFatesOfPairs makes some calls in a pod of every two options, the same ones in every dialect and every run.
+// TestFatesOfPairs makes some calls in a pod of every two options, the same ones in every dialect
+// and every run.
 func TestFatesOfPairs(t *testing.T) {
 	all := calls()
 	inPodsWithNeighbours(t, pairs(), func(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Ruleset) {

@@ -74,7 +74,8 @@ func everything(t testing.TB, d dialect, ns *netns.NS) string {
 	return list
 }
 
-// settled leaves out the routes that the kernel makes by itself for an address of lo, some time after it was added.
+// settled leaves out the routes that the kernel makes by itself for an address of lo, some time
+// after it was added.
 func settled(routes string) string {
 	var b strings.Builder
 	for line := range strings.Lines(routes) {
@@ -85,7 +86,8 @@ func settled(routes string) string {
 	return b.String()
 }
 
-// TestLaws holds echo, verify and twice-is-once for every option by itself, with all that a ruleset may change.
+// TestLaws holds echo, verify and twice-is-once for every option by itself, with all that a ruleset
+// may change.
 func TestLaws(t *testing.T) {
 	inPods(t, alone(), func(t *testing.T, d dialect, ns *netns.NS, rs redirect.Ruleset) {
 		ns.Run(t, "", "ip", "link", "set", "lo", "up")

@@ -26,7 +26,8 @@ func scattered(f redirect.Family, n int) []string {
 	return cidrs
 }
 
-// TestLongLists reads every element back with the kernel's own tool: a list that was cut short lists no error.
+// TestLongLists reads every element back with the kernel's own tool: a list that was cut short
+// lists no error.
 func TestLongLists(t *testing.T) {
 	netns.RequireRoot(t)
 	for _, d := range dialects(t) {
@@ -65,7 +66,8 @@ func wantEvery(t *testing.T, want []string, listed string) {
 	}
 }
 
-// TestProbe finds nothing missing on a kernel that has it all, leaves nothing behind, and names what is refused.
+// TestProbe finds nothing missing on a kernel that has it all, leaves nothing behind, and names
+// what is refused.
 func TestProbe(t *testing.T) {
 	netns.RequireRoot(t)
 	probes := map[string]func() []redirect.Lack{"nftables": nftables.Probe}

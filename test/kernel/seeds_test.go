@@ -9,8 +9,9 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
-// istioInit is a command line of istio-init that was published with the rules that it made, and the pod that asks for
-// the same. The fates are written down from the published rules; 0 is: left alone.
+// istioInit is a command line of istio-init that was published with the rules that it made, and the
+// pod that asks for the same. The fates are written down from the published rules; 0 is: left
+// alone.
 type istioInit struct {
 	name  string
 	args  []string
@@ -57,8 +58,9 @@ func published() []istioInit {
 			},
 		},
 		{
-			// Calls of the app to its own address by the pod's IP are left out: these rules caught them, since those that
-			// leave what stays within the pod alone came later. The contract has them.
+			// Calls of the app to its own address by the pod's IP are left out: these rules caught
+			// them, since those that leave what stays within the pod alone came later. The contract
+			// has them.
 			name: "Istio 1.0, one port both ways",
 			args: []string{"-p", "15001", "-z", "15001", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "80", "-d", ""},
 			pod:  older,
@@ -74,7 +76,8 @@ func published() []istioInit {
 	}
 }
 
-// TestPublishedListings gives the published inputs, as flags and as a pod, and expects the published fates.
+// TestPublishedListings gives the published inputs, as flags and as a pod, and expects the
+// published fates.
 func TestPublishedListings(t *testing.T) {
 	netns.RequireRoot(t)
 	for _, seed := range published() {

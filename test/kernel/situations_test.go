@@ -30,7 +30,8 @@ func inFamily(calls []call, f redirect.Family) []call {
 	return slices.DeleteFunc(slices.Clone(calls), func(c call) bool { return redirect.FamilyOf(c.to.Addr()) != f })
 }
 
-// TestNobodyAnswersPastAProxyThatIsDown stops the proxy and makes every call that it would have had.
+// TestNobodyAnswersPastAProxyThatIsDown stops the proxy and makes every call that it would have
+// had.
 func TestNobodyAnswersPastAProxyThatIsDown(t *testing.T) {
 	requests := []request{with("dns"), with("tproxy", "dns everywhere"), with("tproxy", "include inbound ports")}
 	inPodsWithNeighbours(t, requests, func(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Ruleset) {
@@ -121,8 +122,8 @@ func everyNth(all []call, n int) []call {
 	return some
 }
 
-// TestTProxyKeepsTheClient follows a connection through a transparent proxy: it sees the client's address, and so does
-// the app that it calls as the client.
+// TestTProxyKeepsTheClient follows a connection through a transparent proxy: it sees the client's
+// address, and so does the app that it calls as the client.
 func TestTProxyKeepsTheClient(t *testing.T) {
 	inPodsWithNeighbours(t, []request{with("tproxy")}, func(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Ruleset) {
 		listen(t, pod, p)
@@ -134,7 +135,8 @@ func TestTProxyKeepsTheClient(t *testing.T) {
 			if r.Who != "proxy" || r.Remote.Addr() != tt.client || r.Local != in.to {
 				t.Errorf("%s: %s: want the proxy, called by %s for %s", in, r, tt.client, in.to)
 			}
-			// A proxy that runs as root keeps its own rules from catching this call; so it is in the field.
+			// A proxy that runs as root keeps its own rules from catching this call; so it is in
+			// the field.
 			onward := netns.Call{As: netns.Identity{}, Network: "tcp", From: tt.client, Transparent: true, Mark: p.Marks.TProxy, To: in.to}
 			if r := pod.Dial(t, onward); r.Who != "app" || r.Remote.Addr() != tt.client {
 				t.Errorf("the proxy calls the app as %s: %s", tt.client, r)
@@ -143,8 +145,9 @@ func TestTProxyKeepsTheClient(t *testing.T) {
 	})
 }
 
-// TestPacketsWithoutASocket sends what no rule about owners can match: the kernel itself repeats the data of a connection
-// whose process has gone, and connection tracking, having forgotten it, asks nat about it once more.
+// TestPacketsWithoutASocket sends what no rule about owners can match: the kernel itself repeats
+// the data of a connection whose process has gone, and connection tracking, having forgotten it,
+// asks nat about it once more.
 func TestPacketsWithoutASocket(t *testing.T) {
 	netns.RequireRoot(t)
 	for _, d := range dialects(t) {
@@ -171,7 +174,8 @@ func TestPacketsWithoutASocket(t *testing.T) {
 	}
 }
 
-// orphan makes a connection over lo to a server that says nothing, has what it sends lost, and closes it.
+// orphan makes a connection over lo to a server that says nothing, has what it sends lost, and
+// closes it.
 func orphan(t *testing.T, pod *netns.Pod, to netip.AddrPort) {
 	t.Helper()
 	must := func(err error) {
@@ -218,8 +222,8 @@ func count(t *testing.T, d dialect, ns *netns.NS, why string) int {
 	return sum
 }
 
-// TestAFailureLeavesNothing asks for rules that the kernel refuses, behind addresses and routes that it takes; of one of
-// them it refuses only the IPv6 half.
+// TestAFailureLeavesNothing asks for rules that the kernel refuses, behind addresses and routes
+// that it takes; of one of them it refuses only the IPv6 half.
 func TestAFailureLeavesNothing(t *testing.T) {
 	netns.RequireRoot(t)
 	for _, d := range dialects(t) {
@@ -246,7 +250,8 @@ func TestAFailureLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestAnswersOfNameserversAreTold counts the packets that only come back: both halves of a captured exchange.
+// TestAnswersOfNameserversAreTold counts the packets that only come back: both halves of a captured
+// exchange.
 func TestAnswersOfNameserversAreTold(t *testing.T) {
 	netns.RequireRoot(t)
 	for _, d := range dialects(t) {
@@ -266,7 +271,8 @@ func TestAnswersOfNameserversAreTold(t *testing.T) {
 	}
 }
 
-// TestInvalidPacketsAreDropped answers a question that the pod never asked. Its kernel would say so with a reset.
+// TestInvalidPacketsAreDropped answers a question that the pod never asked. Its kernel would say so
+// with a reset.
 func TestInvalidPacketsAreDropped(t *testing.T) {
 	netns.RequireRoot(t)
 	for _, d := range dialects(t) {

@@ -231,7 +231,8 @@ func TestVerifySeesMoreThanRules(t *testing.T) {
 	}
 }
 
-// TestForeignRulesAreRefused meets what istio-init would have left: no dialect mixes its rules with another tool's.
+// TestForeignRulesAreRefused meets what istio-init would have left: no dialect mixes its rules with
+// another tool's.
 func TestForeignRulesAreRefused(t *testing.T) {
 	netns.RequireRoot(t)
 	for _, d := range dialects(t)[1:] {

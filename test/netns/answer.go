@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// answerStream accepts a connection, reports and closes its own half. The other half is the caller's to close: a
-// connection that we reset, or leave with unread data, might lose the report.
+// answerStream accepts a connection, reports and closes its own half. The other half is the
+// caller's to close: a connection that we reset, or leave with unread data, might lose the report.
 func (s *Listening) answerStream(listening int, port uint16) {
 	fd, remote, err := unix.Accept4(listening, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 	if err != nil {
@@ -51,7 +51,8 @@ func (s *Listening) answerDatagram(fd int, port uint16) {
 	}
 }
 
-// packetInfo returns the destination of a received datagram, and the control message that makes it an answer's source.
+// packetInfo returns the destination of a received datagram, and the control message that makes it
+// an answer's source.
 func packetInfo(control []byte) (netip.Addr, []byte, error) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

@@ -57,7 +57,8 @@ func (r Result) String() string {
 	}
 }
 
-// Dial makes a call from the namespace. An answer to a datagram counts only from the address that was called.
+// Dial makes a call from the namespace. An answer to a datagram counts only from the address that
+// was called.
 func (n *NS) Dial(t testing.TB, c Call) Result {
 	t.Helper()
 	kind, known := map[string]int{"tcp": unix.SOCK_STREAM, "udp": unix.SOCK_DGRAM}[c.Network]
@@ -69,7 +70,8 @@ func (n *NS) Dial(t testing.TB, c Call) Result {
 		return c.result(nil, err)
 	}
 	err = c.connect(fd)
-	// Not before connect: the runtime's poller would take the unconnected socket's hangup for the connection's.
+	// Not before connect: the runtime's poller would take the unconnected socket's hangup for the
+	// connection's.
 	conn := os.NewFile(uintptr(fd), c.Network)
 	defer conn.Close()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package netns builds pods out of network namespaces, so that tests can ask the real kernel what becomes of a
-// connection: who answered it, and which destination its caller had in mind.
+// Package netns builds pods out of network namespaces, so that tests can ask the real kernel what
+// becomes of a connection: who answered it, and which destination its caller had in mind.
 //
 //	pod := netns.NewPod(t, netns.Options{})
 //	pod.Listen(t, netns.Listener{Who: "proxy", As: netns.Identity{UID: 1337, GID: 1337}, TCP: []uint16{15001}})
@@ -15,11 +15,13 @@
 //	pod0  10.244.0.1 fd00:244::1 --- eth0    10.244.0.2 fd00:244::2
 //	                                 extra0  10.245.0.2 fd00:245::2 --- eth0  10.245.0.1 fd00:245::1
 //
-// Peer accepts TCP to every address and port and answers UDP port 53 of every address, as "peer"; Report.Original
-// (TCP) and Report.Local (UDP) tell which address was called. VM sends everything through the pod, which forwards it.
+// Peer accepts TCP to every address and port and answers UDP port 53 of every address, as "peer";
+// Report.Original (TCP) and Report.Local (UDP) tell which address was called. VM sends everything
+// through the pod, which forwards it.
 //
-// Sockets of any user and group are made without processes: the kernel's owner matches read the fsuid and fsgid that
-// a thread had when it made or accepted the socket (struct file's f_cred), and those belong to the thread alone.
+// Sockets of any user and group are made without processes: the kernel's owner matches read the
+// fsuid and fsgid that a thread had when it made or accepted the socket (struct file's f_cred), and
+// those belong to the thread alone.
 //
 // Be aware:
 //   - The namespaces have no names and no processes: whatever ends the test process ends them.

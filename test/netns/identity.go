@@ -15,8 +15,8 @@ func (n *NS) outside(id Identity) Identity {
 	return Identity{UID: id.UID + n.idOffset, GID: id.GID + n.idOffset}
 }
 
-// as calls f on a thread whose new files belong to id. Linux keeps the filesystem ids per thread, and setting them
-// takes from root no right that networking asks for.
+// as calls f on a thread whose new files belong to id. Linux keeps the filesystem ids per thread,
+// and setting them takes from root no right that networking asks for.
 func as(id Identity, f func()) error {
 	runtime.LockOSThread()
 	old := filesystemIdentity()

@@ -129,8 +129,8 @@ func (s *Listening) watch(fd int, ready func()) {
 	s.control(unix.EPOLL_CTL_ADD, fd)
 }
 
-// drop closes a socket. Closing alone would not stop the epoll from reporting it while the child of a fork holds a
-// copy.
+// drop closes a socket. Closing alone would not stop the epoll from reporting it while the child of
+// a fork holds a copy.
 func (s *Listening) drop(fd int) {
 	s.control(unix.EPOLL_CTL_DEL, fd)
 	delete(s.ready, fd)
@@ -147,8 +147,8 @@ func (s *Listening) control(operation, fd int) {
 	}
 }
 
-// serve answers calls until the epoll is closed. It does so as the listener's user throughout, for an accepted
-// socket belongs to the thread that accepted it, not to the one that listened.
+// serve answers calls until the epoll is closed. It does so as the listener's user throughout, for
+// an accepted socket belongs to the thread that accepted it, not to the one that listened.
 func (s *Listening) serve(id Identity) {
 	defer close(s.done)
 	defer s.closeSockets()
@@ -161,9 +161,9 @@ func (s *Listening) serve(id Identity) {
 	}
 }
 
-// await waits for a call, answers what has come and reports whether there can be more. It waits in the runtime's
-// poller, which can watch an epoll like any file: a thread blocked in epoll_wait would hold up others for as long
-// as the scheduler takes to notice.
+// await waits for a call, answers what has come and reports whether there can be more. It waits in
+// the runtime's poller, which can watch an epoll like any file: a thread blocked in epoll_wait
+// would hold up others for as long as the scheduler takes to notice.
 func (s *Listening) await() bool {
 	var events [16]unix.EpollEvent
 	var n int
@@ -187,15 +187,17 @@ func (s *Listening) closeSockets() {
 	}
 }
 
-// deafen makes the kernel refuse further calls to a socket. Closing it is not enough: the child of a fork anywhere in
-// this process holds a copy until it is well into exec, later even than vfork and syscall.ForkLock can tell.
+// deafen makes the kernel refuse further calls to a socket. Closing it is not enough: the child of
+// a fork anywhere in this process holds a copy until it is well into exec, later even than vfork
+// and syscall.ForkLock can tell.
 func deafen(fd int) {
 	kind, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	if kind == unix.SOCK_STREAM {
 		_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 		return
 	}
-	// A connected UDP socket gets nothing but what its peer sends. Where this one cannot be reached nothing else can.
+	// A connected UDP socket gets nothing but what its peer sends. Where this one cannot be reached
+	// nothing else can.
 	nobody := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), 9)
 	if domain, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); domain == unix.AF_INET6 {
 		nobody = netip.AddrPortFrom(netip.IPv6Loopback(), 9)

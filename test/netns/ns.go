@@ -18,7 +18,8 @@ type NS struct {
 	idOffset uint32
 }
 
-// RequireRoot skips a test that cannot make namespaces; where CI=true promises that it can, it fails.
+// RequireRoot skips a test that cannot make namespaces; where CI=true promises that it can, it
+// fails.
 func RequireRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() == 0 {
@@ -86,7 +87,8 @@ func visit(t testing.TB, enter func() error, f func()) {
 	f()
 }
 
-// Sysctl writes a kernel parameter of the namespace; key is its path under /proc/sys, such as net/ipv4/ip_forward.
+// Sysctl writes a kernel parameter of the namespace; key is its path under /proc/sys, such as
+// net/ipv4/ip_forward.
 func (n *NS) Sysctl(t testing.TB, key, value string) {
 	t.Helper()
 	n.Do(t, func() {
@@ -97,7 +99,8 @@ func (n *NS) Sysctl(t testing.TB, key, value string) {
 	})
 }
 
-// Run runs a program in the namespace and returns its output. A program that fails is the end of the test.
+// Run runs a program in the namespace and returns its output. A program that fails is the end of
+// the test.
 func (n *NS) Run(t testing.TB, stdin, name string, args ...string) string {
 	t.Helper()
 	out, err := n.Try(t, stdin, name, args...)

@@ -16,8 +16,9 @@ const (
 	anyAddrsTable = 100
 )
 
-// answerAll makes a site whose packets come in at pod0 take all of them for its own, and answer: routing hands them
-// to local sockets, and nat leads every TCP port to one, which reads the original destination from conntrack.
+// answerAll makes a site whose packets come in at pod0 take all of them for its own, and answer:
+// routing hands them to local sockets, and nat leads every TCP port to one, which reads the
+// original destination from conntrack.
 func answerAll(s *site) {
 	s.t.Helper()
 	for _, all := range []netip.Prefix{anyIPv4, anyIPv6} {
@@ -47,9 +48,9 @@ func answerAll(s *site) {
 //		meta l4proto udp th dport != 53 redirect to :1
 //	} }
 //
-// The second rule is for callers of UDP ports where nothing listens: the kernel cannot send an ICMP error from an
-// IPv4 address that only anyAddrsTable calls local, but it can from the address that the redirect leads to. The nft
-// program would take longer than all the rest of a pod.
+// The second rule is for callers of UDP ports where nothing listens: the kernel cannot send an ICMP
+// error from an IPv4 address that only anyAddrsTable calls local, but it can from the address that
+// the redirect leads to. The nft program would take longer than all the rest of a pod.
 func redirectPorts(n *NS) error {
 	conn, err := nftables.New(nftables.WithNetNSFd(n.fd))
 	if err != nil {

@@ -22,7 +22,8 @@ var (
 	anyIPv6 = netip.MustParsePrefix("::/0")
 )
 
-// Options describe a pod that is not the usual one: dual-stack, in our user namespace, its loopback interface up.
+// Options describe a pod that is not the usual one: dual-stack, in our user namespace, its loopback
+// interface up.
 type Options struct {
 	UserNamespace bool // the pod's network namespace belongs to another user namespace
 	IPv6Disabled  bool // by sysctl, in the pod only
@@ -36,7 +37,8 @@ type Pod struct {
 	VM   *NS
 }
 
-// NewPod makes a pod and the world around it. Everything answers at once: there is nothing to wait for.
+// NewPod makes a pod and the world around it. Everything answers at once: there is nothing to wait
+// for.
 func NewPod(t testing.TB, o Options) *Pod {
 	t.Helper()
 	p := &Pod{Peer: New(t), VM: New(t)}

@@ -15,7 +15,8 @@ import (
 // loopback is the index of lo: the kernel makes it first in every namespace.
 const loopback = 1
 
-// Each link has its own link-local addresses, so two will do. A router asks for its neighbours' addresses from one.
+// Each link has its own link-local addresses, so two will do. A router asks for its neighbours'
+// addresses from one.
 var (
 	innerLinkLocal = netip.MustParseAddr("fe80::2")
 	outerLinkLocal = netip.MustParseAddr("fe80::1")
@@ -37,8 +38,9 @@ func newSite(t testing.TB, n *NS) *site {
 		s.Handle, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 		s.must(err, "open netlink socket")
 	})
-	// Interfaces copy "default" when they are made. Packets of these tests come from unusual places, and an address
-	// that the kernel makes by itself would spend a second on duplicate address detection.
+	// Interfaces copy "default" when they are made. Packets of these tests come from unusual
+	// places, and an address that the kernel makes by itself would spend a second on duplicate
+	// address detection.
 	n.Sysctl(t, "net/ipv4/conf/all/rp_filter", "0")
 	n.Sysctl(t, "net/ipv4/conf/default/rp_filter", "0")
 	n.Sysctl(t, "net/ipv6/conf/default/addr_gen_mode", "1")
@@ -76,9 +78,9 @@ func connect(a *site, aName string, b *site, bName string) (aIndex, bIndex int) 
 	return aIndex, bIndex
 }
 
-// awaitCarrier returns when the interface can send. The end that was raised first drops packets until the kernel's
-// linkwatch worker has noticed the second; since Linux 6.8 the question itself makes that happen (linkwatch_sync_dev
-// in rtnl_getlink), before it is a matter of asking again.
+// awaitCarrier returns when the interface can send. The end that was raised first drops packets
+// until the kernel's linkwatch worker has noticed the second; since Linux 6.8 the question itself
+// makes that happen (linkwatch_sync_dev in rtnl_getlink), before it is a matter of asking again.
 func (s *site) awaitCarrier(index int) {
 	s.t.Helper()
 	s.await(fmt.Sprintf("carrier of interface %d", index), func() bool {
@@ -100,9 +102,9 @@ func (s *site) address(index int, addrs ...netip.Addr) {
 	}
 }
 
-// awaitIPv6 returns when the addresses can receive. Even without duplicate address detection a kernel worker
-// (addrconf_dad_work) joins the group where neighbours ask for the address, and adds its local route last. A question
-// that comes too early is repeated after a second.
+// awaitIPv6 returns when the addresses can receive. Even without duplicate address detection a
+// kernel worker (addrconf_dad_work) joins the group where neighbours ask for the address, and adds
+// its local route last. A question that comes too early is repeated after a second.
 func (s *site) awaitIPv6(index int, addrs ...netip.Addr) {
 	s.t.Helper()
 	if s.noIPv6 {
@@ -114,7 +116,8 @@ func (s *site) awaitIPv6(index int, addrs ...netip.Addr) {
 			if err == nil && routes[0].Type == unix.RTN_LOCAL {
 				return true
 			}
-			// The worker waits for the rtnl lock. So does this request, which keeps the loop from spinning.
+			// The worker waits for the rtnl lock. So does this request, which keeps the loop from
+			// spinning.
 			_, err = s.LinkByIndex(index)
 			s.must(err, "read interface %d", index)
 			return false
@@ -122,8 +125,8 @@ func (s *site) awaitIPv6(index int, addrs ...netip.Addr) {
 	}
 }
 
-// await asks until the kernel's workers are done, which mostly they are at the first question. There is no event to
-// wait for instead: a new address is announced before its route exists.
+// await asks until the kernel's workers are done, which mostly they are at the first question.
+// There is no event to wait for instead: a new address is announced before its route exists.
 func (s *site) await(what string, done func() bool) {
 	s.t.Helper()
 	for start := time.Now(); !done(); runtime.Gosched() {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket opens a non-blocking socket of id for addresses like addr. Namespace and identity are settled by that: what
-// is done with the socket later may be done by any thread.
+// socket opens a non-blocking socket of id for addresses like addr. Namespace and identity are
+// settled by that: what is done with the socket later may be done by any thread.
 func (n *NS) socket(t testing.TB, id Identity, addr netip.Addr, kind int) (fd int, err error) {
 	t.Helper()
 	n.Do(t, func() {
@@ -68,11 +68,12 @@ func addrPort(sa unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// soOriginalDst is SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST, of linux/netfilter_ipv4.h and netfilter_ipv6/ip6_tables.h.
+// soOriginalDst is SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST, of linux/netfilter_ipv4.h and
+// netfilter_ipv6/ip6_tables.h.
 const soOriginalDst = 80
 
-// originalDestination asks conntrack where an accepted connection was meant to go. It is the zero value where
-// conntrack does not know the connection.
+// originalDestination asks conntrack where an accepted connection was meant to go. It is the zero
+// value where conntrack does not know the connection.
 func originalDestination(fd int, local netip.Addr) netip.AddrPort {
 	level := unix.SOL_IPV6
 	if local.Is4() {

@@ -11,13 +11,14 @@ import (
 // userNamespaceRoot is the uid and the gid, outside, of root in a user namespace made here.
 const userNamespaceRoot = 100000
 
-// NewInUserNamespace makes an empty network namespace that belongs to another user namespace, as that of a pod with
-// hostUsers: false does. Identities in it are written as the pod's processes see them.
+// NewInUserNamespace makes an empty network namespace that belongs to another user namespace, as
+// that of a pod with hostUsers: false does. Identities in it are written as the pod's processes see
+// them.
 func NewInUserNamespace(t testing.TB) *NS {
 	t.Helper()
 	RequireRoot(t)
-	// A Go process cannot enter a user namespace, so another process makes both. It ends with its standard input,
-	// which is also what happens when this process is killed.
+	// A Go process cannot enter a user namespace, so another process makes both. It ends with its
+	// standard input, which is also what happens when this process is killed.
 	cmd := exec.Command("unshare", "--user", "--net", "cat")
 	cmd.Stderr = os.Stderr
 	stdin, inErr := cmd.StdinPipe()

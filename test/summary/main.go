@@ -1,13 +1,15 @@
-// Summary reads the events of `go test -json` and prints what a person wants to see of them: the output of each test that
-// failed, a line for each package, and at the very end
+// Summary reads the events of `go test -json` and prints what a person wants to see of them: the
+// output of each test that failed, a line for each package, and at the very end
 //
 //	N passed, N failed, N skipped
 //
-// The numbers count tests and subtests. A test that never ended has failed. A package that fails without a failed test (it
-// does not build, its TestMain exits) counts as one failure, so that the last line never looks better than the run was.
-// The exit code is 1 if anything failed, if no package was tested, and, with CI=true, if a test was skipped.
+// The numbers count tests and subtests. A test that never ended has failed. A package that fails
+// without a failed test (it does not build, its TestMain exits) counts as one failure, so that the
+// last line never looks better than the run was. The exit code is 1 if anything failed, if no
+// package was tested, and, with CI=true, if a test was skipped.
 //
-// Be aware: a wrong flag never becomes an event. Run it behind pipefail, so that the exit code of go test counts too.
+// Be aware: a wrong flag never becomes an event. Run it behind pipefail, so that the exit code of
+// go test counts too.
 package main
 
 import (
@@ -33,11 +35,12 @@ func main() {
 	}
 }
 
-// event is the part of a line that matters here; `go doc test2json` and `go help buildjson` tell the rest.
+// event is the part of a line that matters here; `go doc test2json` and `go help buildjson` tell
+// the rest.
 type event struct{ Action, Package, Test, Output string }
 
-// suite is a package whose tests are under way: the output so far of each unfinished test, the package's own under no
-// name, and the report on those that failed.
+// suite is a package whose tests are under way: the output so far of each unfinished test, the
+// package's own under no name, and the report on those that failed.
 type suite struct {
 	output map[string]string
 	report string

@@ -1,6 +1,7 @@
-// Promql reads expressions of Prometheus from its standard input, a JSON list of strings, parses each by Prometheus' own
-// parser, and writes what they ask for as JSON: a list of metrics, each with the labels that it is selected, grouped or
-// joined by. An expression that does not parse ends it.
+// Promql reads expressions of Prometheus from its standard input, a JSON list of strings, parses
+// each by Prometheus' own parser, and writes what they ask for as JSON: a list of metrics, each
+// with the labels that it is selected, grouped or joined by. An expression that does not parse ends
+// it.
 //
 // It is a module of its own: nobody else needs Prometheus.
 package main

@@ -1,10 +1,11 @@
-// Stopwatch runs a program and adds a line to its standard error: wall time and CPU time in nanoseconds, and the most
-// memory that was resident, in KiB.
+// Stopwatch runs a program and adds a line to its standard error: wall time and CPU time in
+// nanoseconds, and the most memory that was resident, in KiB.
 //
 //	stopwatch program [arguments]
 //
-// Be aware: it is a program of its own because Linux counts the memory of whoever starts a program as the program's
-// (exec_mmap in fs/exec.c takes over the old high-water mark). This one has next to none.
+// Be aware: it is a program of its own because Linux counts the memory of whoever starts a program
+// as the program's (exec_mmap in fs/exec.c takes over the old high-water mark). This one has next
+// to none.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Kube is all of Kubernetes in one program that does what its name says: kube-apiserver, kube-controller-manager,
-// kube-scheduler, kube-proxy, kubelet, kubectl, and the etcd behind them. One link instead of seven, and most of the code
-// of the seven is the same.
+// Kube is all of Kubernetes in one program that does what its name says: kube-apiserver,
+// kube-controller-manager, kube-scheduler, kube-proxy, kubelet, kubectl, and the etcd behind them.
+// One link instead of seven, and most of the code of the seven is the same.
 //
 // It is a module of its own, so that the versions Kubernetes wants are nobody's but its own.
 package main

@@ -15,11 +15,12 @@ import (
 )
 
 const (
-	appPort  = 8080
+	appPort = 8080
 	timeout = 5 * time.Second
 )
 
-// Answer is what an app says: its pod, who called it and at which address. What it was sent comes behind it.
+// Answer is what an app says: its pod, who called it and at which address. What it was sent comes
+// behind it.
 type Answer struct {
 	Who, Caller, Called string
 }

@@ -39,8 +39,8 @@ type proxy struct {
 	keeps bool // the client's address, as under TPROXY
 }
 
-// serveProxy returns only if it cannot serve. With PROXY_PROGRAM another proxy takes the process over: the argument "proxy"
-// is what tells a sidecar.
+// serveProxy returns only if it cannot serve. With PROXY_PROGRAM another proxy takes the process
+// over: the argument "proxy" is what tells a sidecar.
 func serveProxy(lines *json.Encoder) error {
 	if program := strings.Fields(os.Getenv("PROXY_PROGRAM")); len(program) > 0 {
 		return fmt.Errorf("run %s: %w", program[0], unix.Exec(program[0], program, os.Environ()))
@@ -109,7 +109,8 @@ func (p *proxy) relayOutbound(c *net.TCPConn) error {
 	return relay(c, &net.Dialer{Timeout: timeout}, wanted)
 }
 
-// relayInbound calls the app from the address that says: this comes from the proxy. Under TPROXY it is the client's.
+// relayInbound calls the app from the address that says: this comes from the proxy. Under TPROXY it
+// is the client's.
 func (p *proxy) relayInbound(c *net.TCPConn) error {
 	if p.keeps {
 		wanted := netip.MustParseAddrPort(c.LocalAddr().String())
@@ -154,7 +155,8 @@ func pass(to, from *net.TCPConn) error {
 	return to.CloseWrite()
 }
 
-// serveNames listens on the loopback addresses alone, where redirected questions arrive: the answers must come from there.
+// serveNames listens on the loopback addresses alone, where redirected questions arrive: the
+// answers must come from there.
 func (p *proxy) serveNames(ended chan<- error) error {
 	for _, loopback := range []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback} {
 		names, err := net.ListenUDP("udp", &net.UDPAddr{IP: loopback, Port: namesPort})
@@ -199,7 +201,8 @@ func transparently(network, _ string, raw syscall.RawConn) error {
 	return option(raw, level, name, 1)
 }
 
-// inDisguise also marks what the socket sends as the proxy's. A listener must not: its answers would come back.
+// inDisguise also marks what the socket sends as the proxy's. A listener must not: its answers
+// would come back.
 func inDisguise(network, address string, raw syscall.RawConn) error {
 	return errors.Join(transparently(network, address, raw), option(raw, unix.SOL_SOCKET, unix.SO_MARK, tproxyMark))
 }

@@ -14,8 +14,8 @@ var errNoRules = errors.New("the rules are missing")
 // validationPort is one that nobody serves.
 const validationPort = 15002
 
-// validate listens where the proxy will, calls the passthrough address of each family that the pod has, and expects to be
-// called itself.
+// validate listens where the proxy will, calls the passthrough address of each family that the pod
+// has, and expects to be called itself.
 func validate() error {
 	families, err := families()
 	if err != nil {
