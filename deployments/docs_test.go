@@ -145,6 +145,18 @@ func TestPlatformsPage(t *testing.T) {
 	}
 }
 
+// TestContributingNamesFolders holds the table of folders to the tree.
+func TestContributingNamesFolders(t *testing.T) {
+	t.Parallel()
+	for _, cells := range rows(t, readPage(t, "../CONTRIBUTING.md"), "| folder |") {
+		for _, folder := range codes(cells[0]) {
+			if info, err := os.Stat(filepath.Join("..", folder)); err != nil || !info.IsDir() {
+				t.Errorf("%s: %v", folder, err)
+			}
+		}
+	}
+}
+
 // TestIstioPage holds that what takes the place of istio-cni's values and metrics is there.
 func TestIstioPage(t *testing.T) {
 	t.Parallel()
