@@ -402,6 +402,21 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
+// TestJob holds that the uninstalling Job goes where agents can be, and with the administrator's
+// variables.
+func TestJob(t *testing.T) {
+	t.Parallel()
+	objects := scenario{"", "mesh", []string{"extraEnv[0].name=HTTPS_PROXY", "extraEnv[0].value=http://proxy:1", "affinity.podAntiAffinity.a=b"}}.objects(t)
+	job := as[batchv1.Job](t, find(t, objects, "Job", "sidecar-cni-uninstall")).Spec.Template.Spec
+	agents := as[appsv1.DaemonSet](t, find(t, scenario{"", "mesh", nil}.objects(t), "DaemonSet", "sidecar-cni")).Spec.Template.Spec
+	if diff := cmp.Diff(agents.Affinity, job.Affinity); diff != "" || job.Affinity == nil {
+		t.Errorf("affinity (-an agent's of its own +the Job's):\n%s", diff)
+	}
+	if !slices.Contains(job.Containers[0].Env, corev1.EnvVar{Name: "HTTPS_PROXY", Value: "http://proxy:1"}) {
+		t.Errorf("variables %v", job.Containers[0].Env)
+	}
+}
+
 // TestAttachment leaves out what another chart owns.
 func TestAttachment(t *testing.T) {
 	t.Parallel()

@@ -591,6 +591,15 @@ func look(t *testing.T, c *cluster.Cluster) {
 			}
 			return nil
 		})
+		for _, step := range []struct{ level, want string }{{"", "info"}, {"debug", "debug"}, {"", "debug"}, {"info", "info"}} {
+			args := append([]string{"--namespace=mesh", "exec", pod, "--", "/sidecar-cni-installer", "log-level"}, strings.Fields(step.level)...)
+			if said := strings.TrimSpace(c.Kubectl(t, args...)); said != step.want {
+				t.Errorf("%s: log-level %s says %q, want %q", pod, step.level, said, step.want)
+			}
+		}
+		if out, err := c.TryKubectl("", "get", "--raw", base+"loglevel"); err == nil || !strings.Contains(err.Error()+out, "for callers within the pod") {
+			t.Errorf("%s: /loglevel from elsewhere: %s, %v", pod, out, err)
+		}
 		if log := c.Kubectl(t, "--namespace=mesh", "logs", pod); !strings.Contains(log, `"msg":"started agent"`) {
 			t.Errorf("%s: %s", pod, log)
 		}

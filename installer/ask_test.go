@@ -1,58 +1,36 @@
 package main_test
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
-	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sidecar-cni/sidecar-cni/test/criserver"
 )
 
 const ownPod = "7c1e4f0a-own"
 
 // runtime is a containerd that loads drop-ins, tells of no chain, and runs one pod.
-type runtime struct {
-	cri.UnimplementedRuntimeServiceServer
-	pod        string
-	maxConfNum string
-	root       *atomic.Pointer[string] // of its directories conf and bin, if it tells of them
+func runtime(pod string) *criserver.Runtime {
+	return &criserver.Runtime{Name: "containerd", Version: "2.1.0", Pods: []*cri.PodSandbox{criserver.Sandbox(pod)}}
 }
 
-func (r runtime) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
-	return &cri.VersionResponse{RuntimeName: "containerd", RuntimeVersion: "2.1.0"}, nil
-}
-
-func (r runtime) Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse, error) {
-	config := `{"cni":{"maxConfNum":` + r.maxConfNum
-	if r.root != nil {
-		config += fmt.Sprintf(`,"confDir":%q,"binDir":%q`, *r.root.Load()+"/conf", *r.root.Load()+"/bin")
-	}
-	return &cri.StatusResponse{Status: &cri.RuntimeStatus{}, Info: map[string]string{"config": config + "}}"}}, nil
-}
-
-func (r runtime) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
-	return &cri.ListPodSandboxResponse{Items: []*cri.PodSandbox{{Metadata: &cri.PodSandboxMetadata{Uid: r.pod}}}}, nil
+// configured is what containerd tells of its configuration.
+func configured(cni string) map[string]string {
+	return map[string]string{"config": `{"cni":{` + cni + `}}`}
 }
 
 // listen serves a runtime, and returns what ends it.
-func (r *rig) listen(one runtime) (socket string, stop func()) {
+func (r *rig) listen(one *criserver.Runtime) (socket string, stop func()) {
 	r.t.Helper()
 	socket = r.path("runtime.sock")
-	l, err := (&net.ListenConfig{}).Listen(r.t.Context(), "unix", socket)
-	r.must(err)
-	s := grpc.NewServer()
-	cri.RegisterRuntimeServiceServer(s, one)
-	go func() { _ = s.Serve(l) }()
-	r.t.Cleanup(s.Stop)
-	return socket, s.Stop
+	return socket, criserver.Serve(r.t, socket, one)
 }
 
 // declare has the Node object say which runtime its kubelet uses.
@@ -74,7 +52,7 @@ func TestARuntimeThatDoesNotRunTheAgentIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
 	r.declare("cri-o://1.30.4", corev1.Taint{Key: "sidecar-cni.io/not-ready", Effect: corev1.TaintEffectNoSchedule})
-	socket, _ := r.listen(runtime{pod: "somebody-else", maxConfNum: "1"})
+	socket, _ := r.listen(runtime("somebody-else"))
 	d := r.start("--runtime-socket", socket, "--pod-uid", ownPod, "--untaint")
 	d.says(503, "other_runtime", "containerd 2.1.0 answers at "+socket, "cri-o://1.30.4", "--runtime-socket (the chart's runtimeSocket)")
 	if got := r.chain(); r.hasDropIn() || !slices.Equal(got, []string{"bridge", "sidecar-cni"}) {
@@ -89,7 +67,7 @@ func TestARuntimeThatDoesNotRunTheAgentIsNotBelieved(t *testing.T) {
 func TestASilentRuntimeChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
-	socket, stop := r.listen(runtime{pod: ownPod, maxConfNum: "1"})
+	socket, stop := r.listen(runtime(ownPod))
 	flags := []string{"--runtime-socket", socket, "--pod-uid", ownPod}
 	d := r.start(flags...)
 	d.says(200, "ready:")
@@ -126,17 +104,20 @@ func TestALinkToARevision(t *testing.T) {
 		r.must(os.WriteFile(r.path(name, "conf", "10-bridge.conflist"), []byte(bridge), 0o644))
 		return r.path(name)
 	}
-	root := &atomic.Pointer[string]{}
-	root.Store(new(revision("1")))
+	one := runtime(ownPod)
+	names := func(root string) { // the runtime names the revision's directories
+		one.SetInfo(configured(fmt.Sprintf(`"confDir":%q,"binDir":%q`, root+"/conf", root+"/bin")))
+	}
+	names(revision("1"))
 	r.must(os.Symlink("1", r.path("current")))
-	socket, _ := r.listen(runtime{pod: ownPod, maxConfNum: "1", root: root})
+	socket, _ := r.listen(one)
 	d := r.start("--runtime-socket", socket, "--pod-uid", ownPod, "--way", "inline",
 		"--conf-dir", r.path("current", "conf"), "--bin-dir", r.path("current", "bin"))
 	d.says(200, "10-bridge.conflist runs our entry")
 
 	second := revision("2")
 	r.must(os.Symlink("2", r.path("next")))
-	root.Store(&second)
+	names(second)
 	r.must(os.Rename(r.path("next"), r.path("current")))
 	until(t, "the new revision has the plugin", func() bool {
 		data, err := os.ReadFile(r.path("2", "conf", "10-bridge.conflist"))
@@ -159,7 +140,7 @@ func TestOnceComparesNames(t *testing.T) {
 	} {
 		r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
 		r.declare(declared)
-		socket, _ := r.listen(runtime{maxConfNum: "1"})
+		socket, _ := r.listen(runtime(""))
 		out, err := r.run("run", "--once", "--runtime-socket", socket)
 		if (err == nil) != (want == "") || !strings.Contains(out, want) {
 			t.Errorf("%s: %v\n%s", declared, err, out)
@@ -188,7 +169,9 @@ func TestAFileThatOnlyOneRuntimeStopsAt(t *testing.T) {
 func TestOwnedIsRefusedWhereTheRuntimeLoadsSeveralNetworks(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
-	socket, _ := r.listen(runtime{pod: ownPod, maxConfNum: "0"})
+	one := runtime(ownPod)
+	one.Info = configured(`"maxConfNum":0`)
+	socket, _ := r.listen(one)
 	d := r.start("--runtime-socket", socket, "--pod-uid", ownPod, "--way", "owned")
 	d.says(503, "many_networks", "max_conf_num 1")
 	if got := r.chain(); !slices.Equal(got, []string{"bridge"}) {

@@ -120,6 +120,7 @@ func (s *settings) rawClient() (*rest.RESTClient, error) {
 	config.GroupVersion = &schema.GroupVersion{}
 	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
 	config.WarningHandler = rest.NoWarnings{}
+	config.QPS = -1 // a few requests a second; a limiter's error would hide the one that says why
 	return rest.UnversionedRESTClientFor(config)
 }
 

@@ -65,7 +65,7 @@ func setLevel(ctx context.Context, url string, args []string, out io.Writer) err
 	}
 	answer, err := (&http.Client{Transport: &http.Transport{}}).Do(request) // past any proxy of the environment
 	if err != nil {
-		return fmt.Errorf("ask the daemon for its log level: %w", err)
+		return fmt.Errorf("ask the daemon for its log level (--listen says where it is asked): %w", err)
 	}
 	defer answer.Body.Close()
 	var said struct{ Level, Error string }

@@ -1,7 +1,7 @@
 package main_test
 
 import (
-	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sidecar-cni/sidecar-cni/test/criserver"
 )
 
 // stay starts a program that takes the node out and stays.
@@ -81,20 +81,11 @@ func TestUninstallThatStaysSaysWhatKeepsTheNodeIn(t *testing.T) {
 	}
 }
 
-// elsewhere is a runtime that reads another directory, and runs the plugin there or not.
-type elsewhere struct {
-	cri.UnimplementedRuntimeServiceServer
-	dir   string
-	chain string
-}
-
-func (e elsewhere) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
-	return &cri.VersionResponse{RuntimeName: "containerd", RuntimeVersion: "2.1.0"}, nil
-}
-
-func (e elsewhere) Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse, error) {
-	return &cri.StatusResponse{Status: &cri.RuntimeStatus{}, Info: map[string]string{"cniconfig": `{"PluginConfDir":"` + e.dir +
-		`","Networks":[{"Config":{"Plugins":[{"Network":{"type":"` + e.chain + `"}}]}}]}`}}, nil
+// loaded is a containerd that reads a directory, and runs the plugin there or not.
+func loaded(dir, plugin string) *criserver.Runtime {
+	return &criserver.Runtime{Name: "containerd", Version: "2.1.0", Info: map[string]string{
+		"cniconfig": fmt.Sprintf(`{"PluginConfDir":%q,"Networks":[{"Config":{"Plugins":[{"Network":{"type":%q}}]}}]}`, dir, plugin),
+	}}
 }
 
 // A node is taken out whatever listens at the socket: worthless credentials in a chain that still
@@ -131,11 +122,7 @@ func TestUninstallBesideAnyRuntime(t *testing.T) {
 			r.must(l.Close())
 		}, true},
 		"one that reads another directory": {func(r *rig) {
-			s := grpc.NewServer()
-			cri.RegisterRuntimeServiceServer(s, elsewhere{dir: "/elsewhere", chain: "bridge"})
-			l := listen(r)
-			go func() { _ = s.Serve(l) }()
-			r.t.Cleanup(s.Stop)
+			criserver.Serve(r.t, r.path("strange.sock"), loaded("/elsewhere", "bridge"))
 		}, false},
 	}
 	for name, row := range rows {
@@ -169,12 +156,7 @@ func TestUninstallWaitsForARuntimeThatHasNotReloaded(t *testing.T) {
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
 	d := r.start("--way", "inline")
 	d.says(200)
-	s := grpc.NewServer()
-	cri.RegisterRuntimeServiceServer(s, elsewhere{dir: r.path("conf"), chain: "sidecar-cni"})
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", r.path("slow.sock"))
-	r.must(err)
-	go func() { _ = s.Serve(l) }()
-	t.Cleanup(s.Stop)
+	criserver.Serve(t, r.path("slow.sock"), loaded(r.path("conf"), "sidecar-cni"))
 	out, err := r.run("uninstall", "--runtime-socket", r.path("slow.sock"))
 	if err == nil || !strings.Contains(out, "containerd still has the plugin in its chain") {
 		t.Errorf("uninstall: %v\n%s", err, out)

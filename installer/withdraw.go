@@ -54,14 +54,19 @@ func (c *command) withdraw(ctx context.Context, e env) error {
 func (w withdrawal) changeWhenAllowed(ctx context.Context) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
+	var denied error
 	for end := time.Now().Add(grantGrace); ; {
-		err := w.change(ctx)
-		if !apierrors.IsForbidden(err) || time.Now().After(end) {
+		switch err := w.change(ctx); {
+		case apierrors.IsForbidden(err) && time.Now().Before(end):
+			denied = err
+		case ctx.Err() != nil:
+			return cmp.Or(denied, err) // that the time is over says less
+		default:
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return err
+			return denied
 		case <-ticker.C:
 		}
 	}
@@ -72,8 +77,8 @@ func (w withdrawal) await(ctx context.Context, out io.Writer) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
-		if nodes, done := w.done(ctx); done {
-			return w.reportDone(ctx, out, nodes)
+		if nodes, passedOver, done := w.done(ctx); done {
+			return reportDone(out, nodes, passedOver)
 		}
 		select {
 		case <-ctx.Done():
@@ -98,19 +103,31 @@ func (s *settings) dropBinding(client *rest.RESTClient, out io.Writer) {
 	}
 }
 
-// done reports how many nodes are out, and whether these are all.
-func (w withdrawal) done(ctx context.Context) (nodes int, done bool) {
+// reportDone says how many nodes are out, and which ones nobody waited for.
+func reportDone(out io.Writer, nodes int, passedOver []string) error {
+	text := fmt.Sprintf("%d nodes are out\n", nodes)
+	if len(passedOver) > 0 {
+		text += fmt.Sprintf("no pod of ours could be scheduled on: %s; if an agent was ever there, run `sidecar-cni-installer uninstall` there\n",
+			strings.Join(passedOver, ", "))
+	}
+	_, err := io.WriteString(out, text)
+	return err
+}
+
+// done reports how many nodes are out, which ones nobody waits for, and whether these are all.
+func (w withdrawal) done(ctx context.Context) (nodes int, passedOver []string, done bool) {
 	d, err := w.get(ctx)
 	if err != nil || d.Status.Generation < d.Metadata.Generation {
-		return 0, false
+		return 0, nil, false
 	}
 	pods, err := w.pods(ctx, d)
 	if err != nil {
-		return 0, false
+		return 0, nil, false
 	}
 	w.note(pods, time.Now())
-	nodes = d.Status.Desired - len(w.passedOver(pods))
-	return nodes, d.Status.Updated >= nodes && d.Status.Ready >= nodes && len(w.left(pods)) == 0
+	passedOver = w.passedOver(pods)
+	nodes = d.Status.Desired - len(passedOver)
+	return nodes, passedOver, d.Status.Updated >= nodes && d.Status.Ready >= nodes && len(w.left(pods)) == 0
 }
 
 // homelessGrace is how long a pod has to have been on no node for nobody to wait for it any more:
@@ -224,18 +241,6 @@ func (w withdrawal) disown(ctx context.Context) error {
 
 func (w withdrawal) turned(containers []container) bool {
 	return slices.ContainsFunc(containers, func(c container) bool { return len(c.Args) > 1 && c.Args[0] == "uninstall" && c.Args[1] == "--stay" })
-}
-
-// reportDone says how many nodes are out, and which ones nobody waited for.
-func (w withdrawal) reportDone(ctx context.Context, out io.Writer, nodes int) error {
-	text := fmt.Sprintf("%d nodes are out\n", nodes)
-	if d, err := w.get(ctx); err == nil && len(w.homeless) > 0 {
-		if pods, err := w.pods(ctx, d); err == nil {
-			text += fmt.Sprintf("no pod of ours could be scheduled on: %s\n", strings.Join(w.passedOver(pods), ", "))
-		}
-	}
-	_, err := io.WriteString(out, text)
-	return err
 }
 
 // reportLeft names the nodes that are not out.

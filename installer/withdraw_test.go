@@ -25,6 +25,9 @@ type workloads struct {
 	pods   string
 	lagged bool
 
+	denied  int      // so many requests, before the account's rights take effect
+	lists   int      // of pods, that there were
+	later   string   // the pods from the third list on, if they change
 	deleted []string // paths
 }
 
@@ -61,7 +64,14 @@ func (w *workloads) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
+	case w.denied > 0:
+		w.denied--
+		http.Error(out, "not yet", http.StatusForbidden)
 	case r.URL.Path == "/api/v1/namespaces/mesh/pods" && r.URL.Query().Get("labelSelector") == "app=sidecar-cni":
+		if w.lists++; w.lists == 3 && w.later != "" {
+			w.pods, w.lagged = w.later, false
+			w.reconcile()
+		}
 		_, _ = io.WriteString(out, w.pods)
 	case r.Method == http.MethodDelete:
 		w.deleted = append(w.deleted, r.URL.Path)
@@ -191,7 +201,7 @@ func TestWithdrawAndPodsThatAreOnNoNode(t *testing.T) {
 	rows := map[string]struct{ status, want string }{
 		"nobody has tried to place it": {`{}`, "in their chain: worker-7\n"},
 		"a place is being made for it": {`{` + unschedulable + `,"nominatedNodeName":"worker-7"}`, "in their chain: worker-7\n"},
-		"there is no place":            {`{` + unschedulable + `}`, "1 nodes are out\nno pod of ours could be scheduled on: worker-7\n"},
+		"there is no place":            {`{` + unschedulable + `}`, "1 nodes are out\nno pod of ours could be scheduled on: worker-7; if an agent was ever there, run `sidecar-cni-installer uninstall` there\n"},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -202,6 +212,28 @@ func TestWithdrawAndPodsThatAreOnNoNode(t *testing.T) {
 				t.Errorf("%v, %q, want %q", err, out, row.want)
 			}
 		})
+	}
+}
+
+// A pod for which room is found within seconds is waited for.
+func TestWithdrawWaitsForAPodThatIsPlacedLate(t *testing.T) {
+	t.Parallel()
+	pods := strings.TrimSuffix(outPods("a"), "]}") + "," + unbound("worker-7", `{`+unschedulable+`}`) + "]}"
+	out, err := withdrawn(t, &workloads{set: []byte(someSet), pods: pods, lagged: true, later: outPods("a", "worker-7")})
+	if err != nil || out != "2 nodes are out\n" {
+		t.Errorf("%v, %q", err, out)
+	}
+}
+
+// The Job may be started at the moment at which its rights are granted.
+func TestWithdrawWaitsForItsRights(t *testing.T) {
+	t.Parallel()
+	out, err := withdrawn(t, &workloads{set: []byte(someSet), pods: outPods("a", "c"), denied: 2})
+	if err != nil || out != "2 nodes are out\n" {
+		t.Errorf("%v, %q", err, out)
+	}
+	if out, err := withdrawn(t, &workloads{set: []byte(someSet), denied: 1000}, "--timeout", "3s"); err == nil || !strings.Contains(err.Error(), "not yet") {
+		t.Errorf("rights that never come: %v, %q", err, out)
 	}
 }
 

@@ -70,10 +70,10 @@ func (c Conf) at(name string) string { return filepath.Join(c.Path, name) }
 func list(dir string) ([]string, error) {
 	f, err := os.Open(dir)
 	if err != nil {
-		return nil, cmp.Or(Deleted(dir), missingLink(dir), unnamed(err))
+		return nil, outOfReach(dir, err)
 	}
 	defer f.Close()
-	if err := deleted(f); err != nil {
+	if err := unlinked(f); err != nil {
 		return nil, err
 	}
 	names, err := f.Readdirnames(-1)
@@ -88,8 +88,8 @@ func list(dir string) ([]string, error) {
 // was mounted into it looks empty, and stays so.
 var ErrDeleted = fmt.Errorf("it was deleted on the node after it was mounted: the agent has to be started anew: %w", fs.ErrNotExist)
 
-// deleted is ErrDeleted if the directory is such a one.
-func deleted(dir *os.File) error {
+// unlinked is ErrDeleted if an open directory is such a one.
+func unlinked(dir *os.File) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &stat); err != nil {
 		return err
@@ -113,7 +113,13 @@ func Deleted(dir string) error {
 		return nil
 	}
 	defer f.Close()
-	return deleted(f)
+	return unlinked(f)
+}
+
+// outOfReach explains an error about a directory as well as it can: it was deleted, leads out of
+// what is mounted, or belongs to somebody else.
+func outOfReach(dir string, err error) error {
+	return cmp.Or(Deleted(dir), missingLink(dir), foreignDir(dir, err), unnamed(err))
 }
 
 // missingLink explains a directory that is a link out of what is mounted here.
@@ -124,6 +130,16 @@ func missingLink(dir string) error {
 	}
 	return fmt.Errorf("it is a link to %s, which is not there or not mounted into the agent's pod: set the chart's mountParents to false, "+
 		"so that the directory itself is mounted: %w", to, fs.ErrNotExist)
+}
+
+// foreignDir explains a directory that belongs to somebody else and may not be used for that reason.
+func foreignDir(dir string, err error) error {
+	var stat unix.Stat_t
+	if !errors.Is(err, fs.ErrPermission) || unix.Stat(dir, &stat) != nil || int(stat.Uid) == os.Geteuid() {
+		return nil //nolint:nilerr // the caller has the error, and this only explains it
+	}
+	return fmt.Errorf("the directory belongs to uid %d and has mode %04o, and the agent may use it only with the capability DAC_OVERRIDE: "+
+		"let root own it, or set the chart's extraCapabilities to {DAC_OVERRIDE}: %w", stat.Uid, stat.Mode&0o7777, unnamed(err))
 }
 
 // Provide makes a directory that is missing, and its parents: what the kubelet does for a directory
@@ -206,10 +222,7 @@ func (c Conf) Sweep() error {
 	dirs := []string{c.Path}
 	entries, err := os.ReadDir(c.Path)
 	if err != nil {
-		return fmt.Errorf("sweep conf directory %s: %w", c.Path, cmp.Or(Deleted(c.Path), missingLink(c.Path), unnamed(err)))
-	}
-	if err := Deleted(c.Path); err != nil {
-		return fmt.Errorf("sweep conf directory %s: %w", c.Path, err)
+		return fmt.Errorf("sweep conf directory %s: %w", c.Path, outOfReach(c.Path, err))
 	}
 	for _, e := range entries {
 		if e.IsDir() {

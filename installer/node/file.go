@@ -2,7 +2,6 @@ package node
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -79,7 +78,7 @@ func replace(path string, d content, look func() error) error {
 	dir := filepath.Dir(path)
 	temp, err := os.CreateTemp(dir, tempPattern(filepath.Base(path)))
 	if err != nil {
-		return cmp.Or(Deleted(dir), missingLink(dir), unwritable(dir, err), unnamed(err))
+		return outOfReach(dir, err)
 	}
 	err = errors.Join(d.write(temp), temp.Chmod(d.mode), d.owner.give(temp), temp.Sync(), temp.Close())
 	if err == nil && look != nil {
@@ -93,17 +92,6 @@ func replace(path string, d content, look func() error) error {
 		return unnamed(err)
 	}
 	return syncDir(dir)
-}
-
-// unwritable explains a directory that belongs to somebody else and may not be written in for that
-// reason.
-func unwritable(dir string, err error) error {
-	var stat unix.Stat_t
-	if !errors.Is(err, fs.ErrPermission) || unix.Stat(dir, &stat) != nil || int(stat.Uid) == os.Geteuid() {
-		return nil //nolint:nilerr // whoever could not write says why
-	}
-	return fmt.Errorf("the directory belongs to uid %d and has mode %04o, and the agent may write in it only with the capability DAC_OVERRIDE: "+
-		"let root own it, or set the chart's extraCapabilities to {DAC_OVERRIDE}: %w", stat.Uid, stat.Mode&0o7777, unnamed(err))
 }
 
 // syncDir makes the names in a directory outlive a loss of power.

@@ -2,7 +2,6 @@ package node_test
 
 import (
 	"context"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,10 +11,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/test/criserver"
 )
 
 // The real one: Debian's.
@@ -159,34 +158,6 @@ bin_dir = "` + d.bin + `"
 	return d
 }
 
-// runtimeOf serves what a runtime answered: version, ready and info.
-type runtimeOf struct {
-	cri.UnimplementedRuntimeServiceServer
-	version, name string
-	ready         bool
-	info          map[string]string
-	pods          []*cri.PodSandbox
-}
-
-// ListPodSandbox gives all that there are: it need not filter.
-func (r *runtimeOf) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
-	return &cri.ListPodSandboxResponse{Items: r.pods}, nil
-}
-
-func (r *runtimeOf) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
-	return &cri.VersionResponse{RuntimeName: r.name, RuntimeVersion: r.version}, nil
-}
-
-func (r *runtimeOf) Status(_ context.Context, q *cri.StatusRequest) (*cri.StatusResponse, error) {
-	resp := &cri.StatusResponse{Status: &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{
-		{Type: cri.RuntimeReady, Status: true}, {Type: cri.NetworkReady, Status: r.ready, Message: "because"},
-	}}}
-	if q.GetVerbose() {
-		resp.Info = r.info
-	}
-	return resp, nil
-}
-
 func TestAskRuntime(t *testing.T) {
 	t.Parallel()
 	const (
@@ -197,32 +168,32 @@ func TestAskRuntime(t *testing.T) {
 			{"Config":{"Name":"pods","CNIVersion":"1.0.0","Plugins":[{"Network":{"type":"bridge"},"Source":"{}"},{"Network":{"type":"sidecar-cni"},"Source":"{}"}],"Source":"{}"},"IFName":"eth0"}]}`
 	)
 	rows := map[string]struct {
-		from       runtimeOf
+		from       *criserver.Runtime
 		want       node.Runtime
 		known, yes bool
 	}{
 		"containerd 1.6": {
-			runtimeOf{name: "containerd", version: "1.6.20~ds1", ready: true, info: map[string]string{"config": config1, "cniconfig": "null", "lastCNILoadStatus": "OK"}},
+			&criserver.Runtime{Name: "containerd", Version: "1.6.20~ds1", NetworkReady: true, Info: map[string]string{"config": config1, "cniconfig": "null", "lastCNILoadStatus": "OK"}},
 			node.Runtime{Name: "containerd", Version: "1.6.20~ds1", ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin"}, LastLoad: "OK", NetworkReady: true, Message: "because"},
 			false, false,
 		},
 		"containerd 2": {
-			runtimeOf{name: "containerd", version: "v2.4.2", info: map[string]string{"config": config2}},
+			&criserver.Runtime{Name: "containerd", Version: "v2.4.2", Info: map[string]string{"config": config2}},
 			node.Runtime{Name: "containerd", Version: "v2.4.2", ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin", "/usr/lib/cni"}, Message: "because"},
 			false, false,
 		},
 		"what it has loaded": {
-			runtimeOf{name: "containerd", version: "v2.4.2", info: map[string]string{"config": config2, "cniconfig": loaded}},
+			&criserver.Runtime{Name: "containerd", Version: "v2.4.2", Info: map[string]string{"config": config2, "cniconfig": loaded}},
 			node.Runtime{Name: "containerd", Version: "v2.4.2", ConfDir: "/used/net.d", BinDirs: []string{"/used/bin"}, Chain: []byte(loaded), Message: "because"},
 			true, true,
 		},
 		"CRI-O": {
-			runtimeOf{name: "cri-o", version: "1.34.0", ready: true, info: map[string]string{"config": `{"sandboxImage":"registry.k8s.io/pause:3.10"}`}},
+			&criserver.Runtime{Name: "cri-o", Version: "1.34.0", NetworkReady: true, Info: map[string]string{"config": `{"sandboxImage":"registry.k8s.io/pause:3.10"}`}},
 			node.Runtime{Name: "cri-o", Version: "1.34.0", NetworkReady: true, Message: "because"},
 			false, false,
 		},
 		"another one": {
-			runtimeOf{name: "other", version: "9", info: map[string]string{"config": "text", "cniconfig": "text"}},
+			&criserver.Runtime{Name: "other", Version: "9", Info: map[string]string{"config": "text", "cniconfig": "text"}},
 			node.Runtime{Name: "other", Version: "9", Message: "because"},
 			false, false,
 		},
@@ -230,7 +201,7 @@ func TestAskRuntime(t *testing.T) {
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := node.AskRuntime(t.Context(), serve(t, &row.from), "")
+			got, err := node.AskRuntime(t.Context(), serve(t, row.from), "")
 			must(t, err)
 			if diff := cmp.Diff(row.want, got); diff != "" {
 				t.Errorf("runtime (-want +got):\n%s", diff)
@@ -266,13 +237,15 @@ func TestRunsPod(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, err := node.AskRuntime(t.Context(), serve(t, &runtimeOf{name: "containerd", pods: row.pods}), "me")
+			r, err := node.AskRuntime(t.Context(), serve(t, &criserver.Runtime{Name: "containerd", Pods: row.pods}), "me")
 			if err != nil || r.RunsPod != row.want {
 				t.Errorf("runs it: %v, %v, want %v", r.RunsPod, err, row.want)
 			}
 		})
 	}
-	if r, err := node.AskRuntime(t.Context(), serve(t, &cri.UnimplementedRuntimeServiceServer{}), "me"); err == nil {
+	socket := filepath.Join(t.TempDir(), "s")
+	criserver.ServeNothing(t, socket)
+	if r, err := node.AskRuntime(t.Context(), socket, "me"); err == nil {
 		t.Errorf("one that cannot tell: %+v", r)
 	}
 }
@@ -282,22 +255,17 @@ func TestManyNetworks(t *testing.T) {
 	for config, want := range map[string]bool{
 		`{"cni":{"maxConfNum":1}}`: false, `{"cni":{"maxConfNum":0}}`: true, `{"cni":{"maxConfNum":2}}`: true, `{"cni":{}}`: false, ``: false,
 	} {
-		r, err := node.AskRuntime(t.Context(), serve(t, &runtimeOf{info: map[string]string{"config": config}}), "")
+		r, err := node.AskRuntime(t.Context(), serve(t, &criserver.Runtime{Info: map[string]string{"config": config}}), "")
 		if err != nil || r.ManyNetworks != want {
 			t.Errorf("%s: %v, %v, want %v", config, r.ManyNetworks, err, want)
 		}
 	}
 }
 
-func serve(t *testing.T, r cri.RuntimeServiceServer) string {
+func serve(t *testing.T, r *criserver.Runtime) (socket string) {
 	t.Helper()
-	socket := filepath.Join(t.TempDir(), "s")
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
-	must(t, err)
-	s := grpc.NewServer()
-	cri.RegisterRuntimeServiceServer(s, r)
-	go func() { _ = s.Serve(l) }()
-	t.Cleanup(s.Stop)
+	socket = filepath.Join(t.TempDir(), "s")
+	criserver.Serve(t, socket, r)
 	return socket
 }
 

@@ -195,7 +195,7 @@ func (r *Repairer) with(at *place, t task, do func(backend) error) error {
 		case netconf.NFTables:
 			return at.enter(func() error { return do(nft{}) })
 		case "":
-			return &lackingError{errors.New("find backend: none works on this node yet")}
+			return &lackingError{errors.New("find backend: none works on this node yet, the agent's /readyz says why")}
 		default:
 			return &lackingError{fmt.Errorf("find backend %q: there is none of that name", t.backend)}
 		}

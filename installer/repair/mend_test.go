@@ -231,7 +231,7 @@ func TestARepairThatFailsSaysWhy(t *testing.T) {
 		}, []string{`find backend "ebpf"`}},
 		"a node on which nothing works yet": {func(n *node) {
 			n.backend = ""
-		}, []string{"find backend: none works on this node yet"}},
+		}, []string{"find backend: none works on this node yet, the agent's /readyz says why"}},
 		"no place for the record": {func(n *node) {
 			if err := os.WriteFile(string(n.config.Records), nil, 0o600); err != nil {
 				n.t.Fatal(err)
