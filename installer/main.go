@@ -1,6 +1,6 @@
 // Sidecar-cni-installer puts the CNI plugin into a node's chain, keeps it there, and answers the
-// plugin's questions. It is a DaemonSet's program; run.go tells what it does all day, pass.go what
-// it does to the node.
+// plugin's questions. It is a DaemonSet's program; run.go tells what it does all day, package
+// reconcile what it does to the node.
 //
 //	sidecar-cni-installer run                the daemon
 //	sidecar-cni-installer run --once         one pass, as a job
@@ -17,15 +17,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
+
+	"github.com/sidecar-cni/sidecar-cni/installer/access"
+	"github.com/sidecar-cni/sidecar-cni/installer/flags"
+	"github.com/sidecar-cni/sidecar-cni/installer/loglevel"
+	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/installer/withdraw"
 )
 
 //go:generate go test . -run TestSettingsPage -update
@@ -65,7 +72,7 @@ kubectl exec POD -- /sidecar-cni-installer log-level debug`
 )
 
 func (e env) run(ctx context.Context) error {
-	if limit, ok := memoryLimit(e.cgroup); ok {
+	if limit, ok := node.MemoryLimit(e.cgroup); ok {
 		debug.SetMemoryLimit(limit)
 	}
 	root := &cobra.Command{
@@ -76,63 +83,88 @@ func (e env) run(ctx context.Context) error {
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
 	root.CompletionOptions.DisableDefaultCmd = true
-	run := e.command("run", "keep the plugin in the node's chain", runAbout, append(slices.Clone(table), runOnly))
-	run.RunE = func(*cobra.Command, []string) error { return run.start(ctx, e) }
-	uninstall := e.command("uninstall", "take the node out again", uninstallAbout, append(slices.Clone(table), uninstallOnly))
-	uninstall.RunE = func(*cobra.Command, []string) error { return uninstall.uninstall(ctx, e) }
-	withdraw := e.command("withdraw", "take all nodes out again", withdrawAbout, withdrawTable)
-	withdraw.RunE = func(*cobra.Command, []string) error { return withdraw.withdraw(ctx, e) }
-	root.AddCommand(&run.Command, &uninstall.Command, &withdraw.Command, e.levelCommand(ctx))
+	for _, c := range []*cobra.Command{e.runCommand(ctx), e.uninstallCommand(ctx), e.withdrawCommand(ctx), e.levelCommand(ctx)} {
+		root.AddCommand(c)
+	}
 	return root.Execute()
 }
 
-// command is a verb and its settings.
-type command struct {
-	cobra.Command
-	settings
-}
-
-func (e env) command(use, short, about string, groups []group) *command {
-	c := &command{Command: cobra.Command{Use: use, Short: short, Long: about, Args: cobra.NoArgs}}
-	c.inCluster = serviceURL(e.environ)
-	c.define(c.Flags(), groups)
-	c.PreRunE = func(*cobra.Command, []string) error { return fromEnvironment(c.Flags(), e.environ) }
+// command is a verb, with flags for the settings of the groups.
+func (e env) command(use, short, about string, groups []flags.Group) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Long: about, Args: cobra.NoArgs}
+	flags.Define(c.Flags(), groups)
+	c.PreRunE = func(*cobra.Command, []string) error {
+		return flags.FromEnvironment(c.Flags(), e.environ, everySetting())
+	}
 	c.SetHelpFunc(func(*cobra.Command, []string) {
 		fmt.Fprintf(e.stdout, "%s\n\nUsage: sidecar-cni-installer %s [flags]\n", about, use)
-		help(e.stdout, groups)
+		flags.Help(e.stdout, groups)
 	})
 	return c
 }
 
-// start makes one pass, or all of them.
-func (c *command) start(ctx context.Context, e env) error {
-	level := c.level()
-	log := newLogger(level, e.stderr)
-	switch {
-	case c.dryRun:
-		return c.settings.preview(ctx, e.stdout, log)
-	case c.nodeName == "":
-		return errors.New("--node-name: want the name of the node")
-	case c.once:
-		return c.settings.single(ctx, log)
-	}
-	return c.settings.daemon(ctx, log, level)
+func (e env) newSettings() *settings {
+	return &settings{api: access.Server{InCluster: access.InCluster(e.environ)}}
 }
 
-// level is from which on is logged. It can be changed while the daemon runs.
-func (s *settings) level() zap.AtomicLevel {
-	level, err := zapcore.ParseLevel(s.logLevel)
-	if err != nil {
-		level = zapcore.InfoLevel
+// runCommand makes one pass, or all of them.
+func (e env) runCommand(ctx context.Context) *cobra.Command {
+	s := e.newSettings()
+	c := e.command("run", "keep the plugin in the node's chain", runAbout, append(s.common(), s.runOnly()))
+	c.RunE = func(*cobra.Command, []string) error {
+		log, level := loglevel.New(s.agent.logLevel, e.stderr)
+		switch {
+		case s.dryRun:
+			return s.preview(ctx, e.stdout, log)
+		case s.agent.node == "":
+			return errors.New("--node-name: want the name of the node")
+		case s.once:
+			return s.single(ctx, log)
+		}
+		return s.runDaemon(ctx, log, level)
 	}
-	return zap.NewAtomicLevelAt(level)
+	return c
 }
 
-func newLogger(level zap.AtomicLevel, stderr io.Writer) *zap.Logger {
-	return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{
-		TimeKey: "time", LevelKey: "level", MessageKey: "msg",
-		EncodeTime: zapcore.RFC3339TimeEncoder, EncodeLevel: zapcore.LowercaseLevelEncoder, EncodeDuration: zapcore.StringDurationEncoder,
-	}), zapcore.Lock(zapcore.AddSync(stderr)), level))
+func (e env) uninstallCommand(ctx context.Context) *cobra.Command {
+	s := e.newSettings()
+	c := e.command("uninstall", "take the node out again", uninstallAbout, append(s.common(), s.uninstallOnly()))
+	c.RunE = func(*cobra.Command, []string) error { return s.uninstall(ctx, e.stderr) }
+	return c
+}
+
+func (e env) withdrawCommand(ctx context.Context) *cobra.Command {
+	s := e.newSettings()
+	c := e.command("withdraw", "take all nodes out again", withdrawAbout, []flags.Group{s.withdrawOnly()})
+	c.RunE = func(*cobra.Command, []string) error {
+		config, err := s.api.Config()
+		if err != nil {
+			return err
+		}
+		return withdraw.Run(ctx, config, s.withdraw, e.stdout)
+	}
+	return c
+}
+
+// levelCommand shows or changes the log level of the daemon that runs in the same pod.
+func (e env) levelCommand(ctx context.Context) *cobra.Command {
+	s := e.newSettings()
+	c := e.command("log-level", "show or set the log level of the running daemon", levelAbout, []flags.Group{s.levelOnly()})
+	c.Use, c.Args = "log-level [debug|info|warn|error]", cobra.MaximumNArgs(1)
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 && !slices.Contains(loglevel.Words, args[0]) {
+			return fmt.Errorf("log level %q: want one of %s", args[0], strings.Join(loglevel.Words, ", "))
+		}
+		host, port, err := net.SplitHostPort(s.agent.listen)
+		if err != nil {
+			return fmt.Errorf("--listen: %w", err)
+		}
+		if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+			host = "localhost"
+		}
+		return loglevel.Ask(ctx, net.JoinHostPort(host, port), args, e.stdout)
+	}
+	return c
 }
 
 // version is that of the module, as the Go toolchain knows it.

@@ -8,19 +8,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
 )
 
-// metrics are those about the node. Packages agent and repair have theirs.
-type metrics struct {
+// nodeMetrics are those about the node. Packages agent and repair have theirs.
+type nodeMetrics struct {
 	chain     *prometheus.GaugeVec
 	passes    *prometheus.CounterVec
 	last      prometheus.Gauge
 	conflicts *prometheus.CounterVec
 	usable    *prometheus.GaugeVec
 	expiry    prometheus.Gauge
-	shown     state
+	shown     reconcile.State
 }
 
 // The results of a pass.
@@ -30,9 +30,9 @@ const (
 	passFailed    = "failed"
 )
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+func newMetrics(reg prometheus.Registerer) *nodeMetrics {
 	with := promauto.With(reg)
-	m := &metrics{
+	m := &nodeMetrics{
 		chain: with.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "sidecar_cni_chain_state",
 			Help: "The state of the node's chain: 1 for the reason and the way that hold, 0 for the reasons that do not.",
@@ -61,31 +61,31 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, result := range []string{passUnchanged, passChanged, passFailed} {
 		m.passes.WithLabelValues(result)
 	}
-	m.show(state{reason: starting})
+	m.show(reconcile.State{Why: reconcile.Starting})
 	return m
 }
 
 // show sets the state of the chain. Its way is that of the entry, if there is one.
-func (m *metrics) show(s state) {
-	m.chain.WithLabelValues(string(s.reason), string(s.way)).Set(1)
-	if (m.shown.reason != s.reason || m.shown.way != s.way) && m.shown.way != "" {
-		m.chain.DeleteLabelValues(string(m.shown.reason), string(m.shown.way))
+func (m *nodeMetrics) show(s reconcile.State) {
+	m.chain.WithLabelValues(string(s.Why), string(s.Way)).Set(1)
+	if (m.shown.Why != s.Why || m.shown.Way != s.Way) && m.shown.Way != "" {
+		m.chain.DeleteLabelValues(string(m.shown.Why), string(m.shown.Way))
 	}
-	m.shown = state{reason: s.reason, way: s.way}
-	for _, r := range reasons() {
-		if r != s.reason {
+	m.shown = reconcile.State{Why: s.Why, Way: s.Way}
+	for _, r := range reconcile.Reasons() {
+		if r != s.Why {
 			m.chain.WithLabelValues(string(r), "").Set(0)
-		} else if s.way != "" {
+		} else if s.Way != "" {
 			m.chain.DeleteLabelValues(string(r), "")
 		}
 	}
 }
 
 // passed counts a pass.
-func (m *metrics) passed(s state, changed bool) {
+func (m *nodeMetrics) passed(s reconcile.State, changed bool) {
 	result := passUnchanged
 	switch {
-	case !s.ready() && s.reason != uninstalled:
+	case !s.Ready() && s.Why != reconcile.Uninstalled:
 		result = passFailed
 	case changed:
 		result = passChanged
@@ -96,7 +96,7 @@ func (m *metrics) passed(s state, changed bool) {
 }
 
 // expires reads the plugin's token where the plugin reads it.
-func (m *metrics) expires(c node.Credentials) {
+func (m *nodeMetrics) expires(c node.Credentials) {
 	token, err := os.ReadFile(filepath.Join(c.Dir, "token"))
 	until, ok := node.Expiry(token)
 	if err != nil || !ok {
@@ -106,18 +106,12 @@ func (m *metrics) expires(c node.Credentials) {
 	m.expiry.Set(float64(until.Unix()))
 }
 
-func (m *metrics) probed(p probed) {
-	for backend, lack := range p.lacks {
+func (m *nodeMetrics) probed(found reconcile.Backends) {
+	for backend, lack := range found.Lacks {
 		works := 0.0
 		if lack == "" {
 			works = 1
 		}
 		m.usable.WithLabelValues(backend).Set(works)
 	}
-}
-
-// undone are the reasons that another writer is behind, if we had been effective.
-var undone = map[reason]bool{
-	reason(chain.Absent): true, reason(chain.Outdated): true, reason(chain.Misplaced): true, reason(chain.Stale): true,
-	reason(chain.Broken): true, reason(chain.NoNetwork): true, reason(chain.Unreadable): true,
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
 	"github.com/sidecar-cni/sidecar-cni/installer/repair"
 )
 
@@ -19,7 +20,7 @@ const (
 
 	pageHead = `# The installer's settings
 
-<!-- Written by ` + "`make generate`" + ` from the tables in installer/settings.go and installer/state.go. -->
+<!-- Written by ` + "`make generate`" + ` from the tables in installer/settings.go and installer/reconcile/state.go. -->
 
 ` + "`sidecar-cni-installer`" + ` is the daemon of each node. Each setting is a flag and a variable of the environment; the flag wins.
 The variable of ` + "`--conf-dir`" + ` is ` + "`SIDECAR_CNI_CONF_DIR`" + `. The chart's values become these settings.
@@ -67,16 +68,17 @@ gVisor do: then nothing redirects it, whatever stands in its namespace.
 
 func page() string {
 	var b strings.Builder
+	var s settings
 	b.WriteString(pageHead)
-	for _, g := range append(table, runOnly, uninstallOnly) {
-		fmt.Fprintf(&b, "\n## %s\n\n| flag | default | values | |\n|---|---|---|---|\n", g.title)
-		for _, s := range g.settings {
-			fmt.Fprintf(&b, "| `--%s` | %s | %s | %s |\n", s.name, quoted(s.initial), quoted(strings.Join(s.words, ", ")), s.about)
+	for _, g := range append(s.common(), s.runOnly(), s.uninstallOnly()) {
+		fmt.Fprintf(&b, "\n## %s\n\n| flag | default | values | |\n|---|---|---|---|\n", g.Title)
+		for _, one := range g.Settings {
+			fmt.Fprintf(&b, "| `--%s` | %s | %s | %s |\n", one.Name, quoted(one.Initial), quoted(strings.Join(one.Words, ", ")), one.About)
 		}
 	}
 	b.WriteString(reasonsHead)
-	for _, r := range reasons() {
-		fmt.Fprintf(&b, "| `%s` | %s |\n", r, meanings[r])
+	for _, r := range reconcile.Reasons() {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", r, reconcile.Meanings[r])
 	}
 	b.WriteString(findingsHead)
 	for _, f := range repair.Findings {

@@ -3,11 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -17,160 +17,90 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/sidecar-cni/sidecar-cni/installer/access"
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/installer/nodestatus"
+	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
 	"github.com/sidecar-cni/sidecar-cni/installer/repair"
-	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
 )
 
 const (
-	askTimeout = 3 * time.Second // of a question about the node
+	requestTimeout = 3 * time.Second // for one request to the API server
 	// A pass that changed nothing is made again so often even if nothing seems to have happened: a
 	// token is to be renewed, an event may have been lost.
 	passEvery = 30 * time.Second
-	// The runtime loads a changed file within milliseconds; it is asked again when it may have.
+	// loadPause is between two looks whether somebody else has done his part: the runtime loads a
+	// changed file within milliseconds.
 	loadPause   = time.Second
 	reportEvery = 5 * time.Minute
 )
 
 // daemon is what runs on a node all the time.
 type daemon struct {
-	*installer
-	client   *rest.RESTClient
-	object   *nodestatus.Node
-	pods     *agent.Pods
-	classes  *agent.Classes
-	events   *agent.Events
-	server   *agent.Server
-	repairer *repair.Repairer
-	metrics  *metrics
-	registry *prometheus.Registry
-	status   *status
+	nodeName string
+	report   reportSettings
+	log      *zap.Logger
 
-	inUse        atomic.Value // string: what programs the node's rules, "" as long as nothing can
-	networkFirst atomic.Bool  // whether the runtime sets up a sandbox's network before it starts anything in it
+	reconciler *reconcile.Reconciler // of reconcileLoop alone
+	client     *rest.RESTClient
+	object     *nodestatus.Node
+	pods       *agent.Pods
+	classes    *agent.Classes
+	events     *agent.Events
+	shared     *agent.Shared
+	repairer   *repair.Repairer
+	metrics    *nodeMetrics
+	registry   *prometheus.Registry
+	shown      *pages
+	seen       atomic.Pointer[view]
 
-	conflict     writerConflict
-	placed       state              // what the last pass came to, or what another writer has made of it since
+	conflict     reconcile.Conflict
+	placed       reconcile.State    // what the last pass came to, or what another writer has made of it since
 	since        time.Time          // when our work was put where it stands
 	contested    bool               // it was undone again, and has not stood for a while since
-	last         state              // what is published
+	last         reconcile.State    // what is published
 	passed       time.Time          // when the last pass ended
 	lastReported time.Time          // when the state was written to the Node object; zero if it is still to be
-	look         chan struct{}      // asks for a look at the pods
 	asked        chan chan struct{} // asks for a pass; the channel in it is closed when that is over
 }
 
-// daemon does it all until ctx ends, and leaves the node as it is.
-func (s *settings) daemon(ctx context.Context, log *zap.Logger, level zap.AtomicLevel) error {
+// view is what those need to know of the node who run beside the passes.
+type view struct {
+	leads        bool   // this agent has taken charge of the node, and no newer one since
+	backend      string // what programs the node's rules, "" as long as nothing can
+	networkFirst bool   // the runtime sets up a sandbox's network before it starts anything in it
+}
+
+// runDaemon does it all until ctx ends, and leaves the node as it is.
+func (s *settings) runDaemon(ctx context.Context, log *zap.Logger, level zap.AtomicLevel) error {
 	klog.SetLogger(logr.Discard()) // what client-go would log is in errors
 	d, err := s.assemble(ctx, log)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if d.member != nil {
-			d.member.Leave()
-		}
-	}()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.listen)
+	defer d.reconciler.End()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.agent.listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	log.Info("started agent", zap.String("node", s.nodeName), zap.String("platform", d.platform.Name), zap.String("why", d.why),
-		zap.String("path", d.conf.Path), zap.String("backend", d.probed.backend), zap.String("version", version()))
+	where := d.reconciler.Known().Where
+	log.Info("started agent", zap.String("node", d.nodeName), zap.String("platform", where.Platform.Name), zap.String("why", where.Evidence),
+		zap.String("path", where.Conf.Path), zap.String("backend", d.seen.Load().backend), zap.String("version", version()))
 	all, ctx := errgroup.WithContext(ctx)
 	all.Go(func() error { d.pods.Run(ctx); return nil })
 	all.Go(func() error { d.classes.Run(ctx); return nil })
 	all.Go(func() error { d.events.Run(ctx); return nil })
-	all.Go(func() error { return d.answer(ctx) })
-	all.Go(func() error { return serve(ctx, listener, d.status.pages(d.registry, level)) })
+	all.Go(func() error { return d.shared.Run(ctx) })
+	all.Go(func() error { return serve(ctx, listener, d.shown.handler(d.registry, level)) })
 	all.Go(func() error { return d.reconcileLoop(ctx) })
-	all.Go(func() error { d.lookAfterPods(ctx); return nil })
+	all.Go(func() error { d.repairer.Run(ctx, d.pods.WaitForSync, s.pods.every); return nil })
 	err = all.Wait()
 	log.Info("stopped agent", zap.Error(err))
 	return err
-}
-
-// answer serves the plugin. During an update it takes the socket over from an agent that knows the
-// node's pods, so it first has a while to learn them.
-func (d *daemon) answer(ctx context.Context) error {
-	learning, cancel := context.WithTimeout(ctx, askTimeout)
-	_ = d.pods.WaitForSync(learning) // without them each question is passed on to the API server
-	cancel()
-	for d.awaitTurn(ctx) {
-		socket, err := agent.Listen(d.socketPath())
-		if err != nil {
-			return err
-		}
-		d.status.serving.Store(true)
-		serving, end := context.WithCancel(ctx)
-		go d.guardSocket(serving, socket, end)
-		err = d.server.Serve(serving, socket)
-		end()
-		d.status.serving.Store(false)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// awaitTurn waits until the socket is ours to take, and reports false when ctx ends before.
-func (d *daemon) awaitTurn(ctx context.Context) bool {
-	ticker := time.NewTicker(loadPause)
-	defer ticker.Stop()
-	for ctx.Err() == nil && !d.serves() {
-		select {
-		case <-ctx.Done():
-		case <-ticker.C:
-		}
-	}
-	return ctx.Err() == nil
-}
-
-// serves reports whether the socket is this agent's to take: it is in charge, or nobody else
-// answers. Who is in charge does not depend on the node's state: where there is no network, say, no
-// agent is effective, and two would take the socket from each other.
-func (d *daemon) serves() bool {
-	if d.leads.Load() && !d.newer.Load() {
-		return true
-	}
-	conn, err := net.DialTimeout("unix", d.socketPath(), askTimeout) //nolint:noctx // the socket is on this node
-	if err != nil {
-		return true
-	}
-	_ = conn.Close()
-	return false
-}
-
-// guardSocket ends the serving of a socket that nobody reaches any more, if it is this agent's to
-// take again: a newer one may have ended in the middle of an update and left its own socket, or
-// none.
-func (d *daemon) guardSocket(ctx context.Context, socket *agent.Socket, end func()) {
-	ticker := time.NewTicker(loadPause)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			if !socket.Lost() {
-				continue
-			}
-			d.passNow(ctx) // who is in charge may have changed
-			if ctx.Err() == nil && d.serves() {
-				d.log.Warn("lost socket", zap.String("path", d.socketPath()))
-				end()
-				return
-			}
-		}
-	}
 }
 
 // passNow has a pass made, and waits for it.
@@ -189,7 +119,7 @@ func (d *daemon) passNow(ctx context.Context) {
 
 // assemble makes the parts. What needs the API server goes on without it, and asks again later.
 func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, error) {
-	config, err := s.restConfig()
+	config, err := s.api.Config()
 	if err != nil {
 		return nil, err
 	}
@@ -197,72 +127,61 @@ func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, erro
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{client: client, object: nodestatus.New(client, s.nodeName), registry: prometheus.NewRegistry(), look: make(chan struct{}, 1), asked: make(chan chan struct{})}
-	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	asking, cancel := context.WithTimeout(ctx, askTimeout)
-	object, err := d.object.Info(asking)
-	cancel()
-	if err != nil {
-		log.Warn("node object not read", zap.Error(err))
-		object = nil
+	d := &daemon{
+		nodeName: s.agent.node, report: s.report, log: log,
+		client: client, object: nodestatus.New(client, s.agent.node), registry: prometheus.NewRegistry(),
+		asked: make(chan chan struct{}),
 	}
-	if d.installer, err = s.installer(ctx, object, client, log); err != nil {
+	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if d.reconciler, err = s.newReconciler(client, log); err != nil {
+		return nil, err
+	}
+	if err := d.reconciler.Start(ctx, true); err != nil {
 		return nil, err
 	}
 	d.metrics = newMetrics(d.registry)
-	d.shareFindings()
-	d.join = d.run.Join
-	d.pods = agent.NewPods(client, s.nodeName, d.registry, log)
-	d.events = agent.NewEvents(client, s.nodeName, d.registry, log)
+	d.share(false)
+	d.pods = agent.NewPods(client, d.nodeName, d.registry, log)
+	d.events = agent.NewEvents(client, d.nodeName, d.registry, log)
 	if d.classes, err = agent.NewClasses(config, log); err != nil {
 		return nil, err
 	}
-	d.server = agent.NewServer(agent.Known{Pods: d.pods, Handler: d.classes.Handler}, d.events, d.registry, log)
-	d.repairer = d.newRepairer()
-	d.last = state{reason: starting, text: "no pass has ended yet"}
-	d.status = &status{synced: d.pods.Synced}
-	d.status.set(d.last)
-	d.status.beat.Store(time.Now().Unix())
-	return d, nil
+	d.shared = &agent.Shared{
+		Server: agent.NewServer(agent.Known{Pods: d.pods, Handler: d.classes.Handler}, d.events, d.registry, log),
+		Path:   s.node.Dirs.Socket(), Pods: d.pods, Leads: func() bool { return d.seen.Load().leads }, Refresh: d.passNow, Log: log,
+	}
+	_, d.last = reconcile.Decide(s.node, reconcile.Observation{})
+	d.shown = &pages{synced: d.pods.Synced, serving: d.shared.Serving}
+	d.shown.set(d.last)
+	d.shown.beat.Store(time.Now().Unix())
+	d.repairer, err = d.newRepairer(s)
+	return d, err
 }
 
-// installer makes the part that passes need. A wrong setting is an error at once; what the node
-// lacks is said in its state.
-func (s *settings) installer(ctx context.Context, object *corev1.Node, client *rest.RESTClient, log *zap.Logger) (*installer, error) {
-	i := &installer{
-		settings: *s, place: s.place(object), run: node.RunDir{Path: s.runDir}, object: nodestatus.New(client, s.nodeName).Info, owed: true, log: log,
+// newReconciler makes the part that makes passes.
+func (s *settings) newReconciler(client *rest.RESTClient, log *zap.Logger) (*reconcile.Reconciler, error) {
+	cfg := s.node
+	cfg.Plugin.APIServer = cmp.Or(cfg.Plugin.APIServer, s.api.InCluster)
+	if cfg.Plugin.APIServer == "" {
+		return nil, errors.New(
+			"--api-server: not set, and KUBERNETES_SERVICE_HOST and _PORT are not in the environment")
 	}
-	if s.podName != "" {
-		i.created = ownPod{client, s.namespace, s.podName, s.podUID}.created
+	sources := reconcile.Sources{
+		Node:    nodestatus.New(client, s.agent.node).Info,
+		Account: access.AccountUID,
+		Token:   s.token.Source(client, cfg.Namespace), TokenFile: s.token.Path(),
 	}
-	i.provide()
-	if looks, why := i.looksLike(object); looks != "" {
-		log.Warn("node looks like another platform", zap.String("platform", i.platform.Name), zap.String("want", looks), zap.String("why", why))
+	if s.agent.pod != "" {
+		sources.Created = access.OwnPod{Client: client, Namespace: cfg.Namespace, Name: s.agent.pod, UID: cfg.PodUID}.Created
 	}
-	if runtime, err := i.ask(ctx); err == nil {
-		i.runtime = runtime
-	} else {
-		log.Warn("container runtime not reached", zap.Strings("paths", i.sockets), zap.Error(err))
-	}
-	var err error
-	if i.access, err = s.access(client, filepath.Join(i.credentials.Dir, "token")); err != nil {
-		return nil, err
-	}
-	if i.probed, err = s.probe(ctx); err != nil {
-		log.Error("found no backend", zap.Error(err))
-	}
-	for _, warning := range i.probed.warnings {
-		log.Warn("backend cannot redirect every pod", zap.String("backend", i.probed.backend), zap.String("reason", warning))
-	}
-	_, err = s.entry(i.place, cmp.Or(i.probed.backend, netconf.NFTables))
-	return i, err
+	return reconcile.New(cfg, sources, log), nil
 }
 
 // reconcileLoop makes a pass whenever something has changed that matters, until ctx ends. A
 // directory that was deleted on the node and made again is seen by a new mount only: the kubelet
 // gives the container one when it starts it anew.
 func (d *daemon) reconcileLoop(ctx context.Context) error {
-	changes, err := node.Watch(ctx, d.watched(), d.log)
+	changes, err := node.Watch(ctx, d.reconciler.Watched(), d.log)
 	if err != nil {
 		return err
 	}
@@ -282,45 +201,35 @@ func (d *daemon) reconcileLoop(ctx context.Context) error {
 		case asked := <-d.asked:
 			made = func() { close(asked) }
 		case <-again:
-			d.lookSoon()
+			d.repairer.Soon()
 		case <-d.pods.Regained():
-			d.lookSoon()
+			d.repairer.Soon()
 			forced = false
 		}
-		d.status.beat.Store(time.Now().Unix())
+		d.shown.beat.Store(time.Now().Unix())
 		if forced || d.concerned() {
 			due.Reset(d.reconcile(ctx))
 		}
 		made()
-		if d.last.reason == badMount {
-			return fmt.Errorf("%s: %s", d.last.reason, d.last.text)
+		if d.last.Why == reconcile.BadMount {
+			return fmt.Errorf("%s: %s", d.last.Why, d.last.Text)
 		}
 	}
 }
 
-// watched are the directories that matter, and the file of the token.
-func (d *daemon) watched() []string {
-	paths := []string{d.conf.Path, d.credentials.Dir, filepath.Dir(d.binary), d.run.Path, d.multus.Path, filepath.Dir(d.caFile)}
-	if path := d.tokenPath(); path != "" {
-		paths = append(paths, filepath.Dir(path))
-	}
-	return paths
-}
-
 // concerned reports whether there is anything new since the last pass, our own changes aside.
 func (d *daemon) concerned() bool {
-	if time.Now().Before(d.conflict.until) {
-		return false
-	}
-	now, err := d.fingerprint()
-	return err != nil || now != d.seen || time.Since(d.passed) >= passEvery
+	return !d.conflict.Pausing(time.Now()) && (d.reconciler.Changed() || time.Since(d.passed) >= passEvery)
 }
 
-// shareFindings gives those who run beside the passes what is known of the node.
-func (d *daemon) shareFindings() {
-	d.metrics.probed(d.probed)
-	d.inUse.Store(d.probed.backend)
-	d.networkFirst.Store(d.runtime.Name == "containerd" || d.runtime.Name == "cri-o")
+// share has those who run beside the passes know what is known of the node.
+func (d *daemon) share(superseded bool) {
+	known := d.reconciler.Known()
+	d.metrics.probed(known.Probed)
+	d.seen.Store(&view{
+		leads: d.reconciler.Leads() && !superseded, backend: known.Probed.Backend,
+		networkFirst: known.Runtime.Name == "containerd" || known.Runtime.Name == "cri-o",
+	})
 }
 
 // reconcile makes a pass, unless another writer has just undone the last one again, and says when
@@ -329,21 +238,22 @@ func (d *daemon) reconcile(ctx context.Context) time.Duration {
 	if pause := d.checkConflict(ctx); pause > 0 {
 		return pause
 	}
-	now, changes := d.pass(ctx)
-	if now.reason == effective && d.placed.reason != effective {
+	pass := d.reconciler.Pass(ctx, reconcile.In)
+	now := pass.Now
+	if now.Why == reconcile.Effective && d.placed.Why != reconcile.Effective {
 		d.since = time.Now()
 	}
 	d.placed = now
-	d.shareFindings()
+	d.share(pass.Seen.Newer)
 	d.passed = time.Now()
 	now = d.steady(now)
-	d.metrics.passed(now, len(changes) > 0)
-	d.metrics.expires(d.credentials)
+	d.metrics.passed(now, len(pass.Changes) > 0)
+	d.metrics.expires(d.reconciler.Known().Where.Credentials)
 	d.publish(ctx, now)
 	switch {
-	case now.reason == notLoaded:
+	case now.Why == reconcile.NotLoaded:
 		return loadPause
-	case !now.ready() || d.lastReported.IsZero():
+	case !now.Ready() || d.lastReported.IsZero():
 		return passEvery / 3
 	}
 	return passEvery

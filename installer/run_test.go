@@ -864,7 +864,7 @@ func TestDryRun(t *testing.T) {
 	if out, err := r.run("uninstall"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if out, err := r.run("run", "--dry-run"); err != nil || !strings.Contains(out, "\nno change: the node was taken out") || strings.Contains(out, "+++") {
+	if out, err := r.run("run", "--dry-run"); err != nil || !strings.Contains(out, "no change: the node was taken out") || strings.Contains(out, "+++") {
 		t.Errorf("on a node that was taken out: %v\n%s", err, out)
 	}
 }

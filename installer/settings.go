@@ -1,259 +1,225 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"io"
-	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/sidecar-cni/sidecar-cni/installer/access"
+	"github.com/sidecar-cni/sidecar-cni/installer/flags"
+	"github.com/sidecar-cni/sidecar-cni/installer/loglevel"
+	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
+	"github.com/sidecar-cni/sidecar-cni/installer/repair"
+	"github.com/sidecar-cni/sidecar-cni/installer/withdraw"
 )
 
 // settings are what an administrator, or the chart for him, decides.
 type settings struct {
-	platformName, way, confDir, binDir, runDir, cacheDir, multusDir, attachment, runtimeSocket string
-
-	pluginBinary, pluginConf, backend, hostRoot string
-	excludeNamespaces                           []string
-
-	tokenFile, caFile, apiServer, pluginAccount string
-
-	nodeName, namespace, kubeconfig, installID, listen, logLevel string
-	podName, podUID                                              string
-
-	repair                    string
-	repairEvery               time.Duration
-	label, untaint, condition bool
-
-	once, dryRun, stay bool
-	withdrawn          time.Time
-
-	daemonSet, binding string
-	timeout            time.Duration
-
-	inCluster string // the API server's URL by the environment; no flag
+	node     reconcile.Settings
+	api      access.Server
+	token    access.Plugin
+	agent    agentSettings
+	pods     podSettings
+	report   reportSettings
+	once     bool // end after one pass
+	dryRun   bool
+	stay     bool // after uninstalling
+	withdraw withdraw.Settings
 }
 
-// setting is one of them: a flag, and a variable of the environment that stands in for it.
-type setting struct {
-	name    string
-	initial string
-	words   []string // the values that it can have; any if there are none
-	about   string
-	field   func(*settings) any
+// agentSettings are about the daemon itself.
+type agentSettings struct {
+	node     string // its name
+	pod      string // the agent's own; "" outside of one
+	listen   string
+	logLevel string
 }
 
-// group is a part of the table, as --help shows it.
-type group struct {
-	title    string
-	settings []setting
+// podSettings say what is done about pods that run without redirection.
+type podSettings struct {
+	mode  string // of package repair
+	every time.Duration
+	label bool
 }
 
-const envPrefix = "SIDECAR_CNI_"
-
-// env is the variable's name.
-func (s setting) env() string {
-	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
+// reportSettings say what is written to the Node object.
+type reportSettings struct {
+	untaint   bool
+	condition bool
 }
 
-var table = []group{
-	{"The node's directories", []setting{
-		{"platform", "auto", platformWords, "Kind of cluster, which decides about the defaults of the directories and the runtime's socket. auto asks the API server what the node is.", func(s *settings) any { return &s.platformName }},
-		{"conf-dir", "", nil, "Directory of the CNI configuration that the container runtime reads. Empty is the platform's.", func(s *settings) any { return &s.confDir }},
-		{"bin-dir", "", nil, "Directory of the CNI plugins that the container runtime runs. Empty is the platform's.", func(s *settings) any { return &s.binDir }},
-		{"run-dir", "/run/sidecar-cni", nil, "Directory, on a tmpfs, of the agent's socket, the plugin's records and the installer's locks.", func(s *settings) any { return &s.runDir }},
-		{"cache-dir", "/var/lib/cni", nil, "Directory of libcni's results. Uninstalling leaves the plugin's binary where one of them names it.", func(s *settings) any { return &s.cacheDir }},
-		{"runtime-socket", "", nil, "CRI socket of the container runtime, which is asked what it has loaded if the socket is there. Empty is the platform's.", func(s *settings) any { return &s.runtimeSocket }},
-	}},
-	{"The chain", []setting{
-		{"way", "auto", []string{"auto", "dropin", "owned", "inline", "standalone"}, "How the plugin gets into the chain. auto is dropin where the runtime loads such files, standalone with Multus, else inline.", func(s *settings) any { return &s.way }},
-		{"multus-conf-dir", "", nil, "standalone: the directory of Multus' configurations. Empty is the platform's.", func(s *settings) any { return &s.multusDir }},
-		{"attachment", "istio-cni", nil, "standalone: the name of the NetworkAttachmentDefinition that pods ask for.", func(s *settings) any { return &s.attachment }},
-	}},
-	{"The plugin", []setting{
-		{"plugin-binary", "", nil, "The plugin that is copied to the node. Empty is sidecar-cni beside this program.", func(s *settings) any { return &s.pluginBinary }},
-		{"backend", "auto", []string{"auto", "nftables", "iptables-nft", "iptables-legacy"}, "What programs the rules. auto tries out what the kernel can.", func(s *settings) any { return &s.backend }},
-		{"host-root", "", nil, "Where the host's root directory is mounted, whose iptables programs are tried out and used. Empty is nowhere: then only nftables is.", func(s *settings) any { return &s.hostRoot }},
-		{"exclude-namespaces", "kube-system", nil, "Namespaces whose pods are left alone, separated by commas. The installer's own is one of them in any case.", func(s *settings) any { return &s.excludeNamespaces }},
-		{"plugin-conf", "{}", nil, "Further keys of the plugin's configuration (docs/configuration.md), a JSON object.", func(s *settings) any { return &s.pluginConf }},
-	}},
-	{"The plugin's way to the API server", []setting{
-		{"token-file", "", nil, "File with the token that the plugin shows to the API server. Empty: --plugin-account, else the agent's own.", func(s *settings) any { return &s.tokenFile }},
-		{"plugin-account", "", nil, "ServiceAccount in the installer's namespace for which tokens are requested, so that the plugin has other rights than the agent.", func(s *settings) any { return &s.pluginAccount }},
-		{"ca-file", serviceAccountDir + "/ca.crt", nil, "File with the certificates that the API server is known by.", func(s *settings) any { return &s.caFile }},
-		{"api-server", "", nil, "URL of the API server, as the node reaches it. Empty is the address of the service `kubernetes`.", func(s *settings) any { return &s.apiServer }},
-	}},
-	{"The agent", []setting{
-		{"node-name", "", nil, "Name of the node. Required, but for --dry-run and uninstall.", func(s *settings) any { return &s.nodeName }},
-		{"namespace", "kube-system", nil, "Namespace of the installer.", func(s *settings) any { return &s.namespace }},
-		{"pod-name", "", nil, "Name of the agent's own pod. Empty outside of one.", func(s *settings) any { return &s.podName }},
-		{"pod-uid", "", nil, "Its uid. A runtime is believed that runs this pod; without it, one of the name that the Node object has.", func(s *settings) any { return &s.podUID }},
-		{"kubeconfig", "", nil, "How the agent reaches the API server. Empty is the pod's ServiceAccount.", func(s *settings) any { return &s.kubeconfig }},
-		{"install-id", "", nil, "A name for this installation. A node that was taken out takes part again in one of another name. Empty is the uid of the agent's ServiceAccount.", func(s *settings) any { return &s.installID }},
-		{"listen", ":9466", nil, "Address of /healthz, /readyz and /metrics.", func(s *settings) any { return &s.listen }},
-		{"log-level", "info", levelWords, "From which level on is logged.", func(s *settings) any { return &s.logLevel }},
-	}},
-	{"What is done about pods and the node", []setting{
-		{"repair", "repair", []string{"off", "report", "repair", "evict"}, "What becomes of a meshed pod that runs without redirection.", func(s *settings) any { return &s.repair }},
-		{"repair-interval", "5m", nil, "How often the pods of the node are looked at, beside the start and the end of an outage.", func(s *settings) any { return &s.repairEvery }},
-		{"label-pods", "false", nil, "Label pods that run without redirection.", func(s *settings) any { return &s.label }},
-		{"untaint", "false", nil, "Remove the taint sidecar-cni.io/not-ready once the chain is effective.", func(s *settings) any { return &s.untaint }},
-		{"node-condition", "false", nil, "Keep the node's condition SidecarCNIReady.", func(s *settings) any { return &s.condition }},
-	}},
+// platformWords are the values of --platform.
+func platformWords() []string {
+	words := []string{"auto"}
+	for _, p := range node.Platforms {
+		words = append(words, p.Name)
+	}
+	return words
+}
+
+// common are the settings of run and uninstall.
+func (s *settings) common() []flags.Group {
+	return slices.Concat(s.nodeFlags(), s.pluginFlags(), s.agentFlags())
+}
+
+func (s *settings) nodeFlags() []flags.Group {
+	dirs := &s.node.Dirs
+	return []flags.Group{
+		flags.In("The node's directories",
+			flags.New("platform", "auto", &dirs.Platform,
+				"Kind of cluster, which decides about the defaults of the directories and the",
+				"runtime's socket. auto asks the API server what the node is.").OneOf(platformWords()...),
+			flags.New("conf-dir", "", &dirs.Conf,
+				"Directory of the CNI configuration that the container runtime reads. Empty is",
+				"the platform's."),
+			flags.New("bin-dir", "", &dirs.Bin,
+				"Directory of the CNI plugins that the container runtime runs. Empty is the",
+				"platform's."),
+			flags.New("run-dir", "/run/sidecar-cni", &dirs.Run,
+				"Directory, on a tmpfs, of the agent's socket, the plugin's records and the",
+				"installer's locks."),
+			flags.New("cache-dir", "/var/lib/cni", &dirs.Cache,
+				"Directory of libcni's results. Uninstalling leaves the plugin's binary where one",
+				"of them names it."),
+			flags.New("runtime-socket", "", &s.node.RuntimeSocket,
+				"CRI socket of the container runtime, which is asked what it has loaded if the",
+				"socket is there. Empty is the platform's."),
+		),
+		flags.In("The chain",
+			flags.New("way", "auto", &s.node.Chain.Way,
+				"How the plugin gets into the chain. auto is dropin where the runtime loads such",
+				"files, standalone with Multus, else inline.").OneOf("auto", "dropin", "owned", "inline", "standalone"),
+			flags.New("multus-conf-dir", "", &dirs.Multus,
+				"standalone: the directory of Multus' configurations. Empty is the platform's."),
+			flags.New("attachment", "istio-cni", &s.node.Chain.Attachment,
+				"standalone: the name of the NetworkAttachmentDefinition that pods ask for."),
+		),
+	}
+}
+
+func (s *settings) pluginFlags() []flags.Group {
+	plugin := &s.node.Plugin
+	return []flags.Group{
+		flags.In("The plugin",
+			flags.New("plugin-binary", "", &plugin.Binary,
+				"The plugin that is copied to the node. Empty is sidecar-cni beside this program."),
+			flags.New("backend", "auto", &plugin.Backend,
+				"What programs the rules. auto tries out what the kernel can.").OneOf("auto", "nftables", "iptables-nft", "iptables-legacy"),
+			flags.New("host-root", "", &plugin.HostRoot,
+				"Where the host's root directory is mounted, whose iptables programs are tried",
+				"out and used. Empty is nowhere: then only nftables is."),
+			flags.New("exclude-namespaces", "kube-system", &plugin.Excluded,
+				"Namespaces whose pods are left alone, separated by commas. The installer's own",
+				"is one of them in any case."),
+			flags.New("plugin-conf", "{}", &plugin.Conf,
+				"Further keys of the plugin's configuration (docs/configuration.md), a JSON",
+				"object."),
+		),
+		flags.In("The plugin's way to the API server",
+			flags.New("token-file", "", &s.token.TokenFile,
+				"File with the token that the plugin shows to the API server. Empty:",
+				"--plugin-account, else the agent's own."),
+			flags.New("plugin-account", "", &s.token.Account,
+				"ServiceAccount in the installer's namespace for which tokens are requested, so",
+				"that the plugin has other rights than the agent."),
+			flags.New("ca-file", access.AccountDir+"/ca.crt", &plugin.CAFile,
+				"File with the certificates that the API server is known by."),
+			flags.New("api-server", "", &plugin.APIServer,
+				"URL of the API server, as the node reaches it. Empty is the address of the",
+				"service `kubernetes`."),
+		),
+	}
+}
+
+func (s *settings) agentFlags() []flags.Group {
+	return []flags.Group{
+		flags.In("The agent",
+			flags.New("node-name", "", &s.agent.node,
+				"Name of the node. Required, but for --dry-run and uninstall."),
+			flags.New("namespace", "kube-system", &s.node.Namespace,
+				"Namespace of the installer."),
+			flags.New("pod-name", "", &s.agent.pod,
+				"Name of the agent's own pod. Empty outside of one."),
+			flags.New("pod-uid", "", &s.node.PodUID,
+				"Its uid. A runtime is believed that runs this pod; without it, one of the name",
+				"that the Node object has."),
+			flags.New("kubeconfig", "", &s.api.Kubeconfig,
+				"How the agent reaches the API server. Empty is the pod's ServiceAccount."),
+			flags.New("install-id", "", &s.node.InstallID,
+				"A name for this installation. A node that was taken out takes part again in one",
+				"of another name. Empty is the uid of the agent's ServiceAccount."),
+			flags.New("listen", ":9466", &s.agent.listen,
+				"Address of /healthz, /readyz and /metrics."),
+			flags.New("log-level", "info", &s.agent.logLevel,
+				"From which level on is logged.").OneOf(loglevel.Words...),
+		),
+		flags.In("What is done about pods and the node",
+			flags.New("repair", "repair", &s.pods.mode,
+				"What becomes of a meshed pod that runs without redirection.").OneOf(string(repair.Off), string(repair.Report), string(repair.Repair), string(repair.Evict)),
+			flags.New("repair-interval", "5m", &s.pods.every,
+				"How often the pods of the node are looked at, beside the start and the end of an",
+				"outage."),
+			flags.New("label-pods", "false", &s.pods.label,
+				"Label pods that run without redirection."),
+			flags.New("untaint", "false", &s.report.untaint,
+				"Remove the taint sidecar-cni.io/not-ready once the chain is effective."),
+			flags.New("node-condition", "false", &s.report.condition,
+				"Keep the node's condition SidecarCNIReady."),
+		),
+	}
 }
 
 // runOnly are the settings of the run command alone.
-var runOnly = group{"How often", []setting{
-	{"once", "false", nil, "End after one pass: with 0 if the chain is effective, else with 1 and the reason.", func(s *settings) any { return &s.once }},
-	{"dry-run", "false", nil, "Print what a pass would change and change nothing. Needs no API server.", func(s *settings) any { return &s.dryRun }},
-}}
+func (s *settings) runOnly() flags.Group {
+	return flags.In("How often",
+		flags.New("once", "false", &s.once,
+			"End after one pass: with 0 if the chain is effective, else with 1 and the reason."),
+		flags.New("dry-run", "false", &s.dryRun,
+			"Print what a pass would change and change nothing. Needs no API server."),
+	)
+}
 
 // uninstallOnly are the settings of the uninstall command alone.
-var uninstallOnly = group{"What comes after", []setting{
-	{"withdrawn", "", nil, "When the DaemonSet was told to take its nodes out, by the API server's clock, as withdraw says it. An agent whose pod was created later takes the node in again. Empty: none does.", func(s *settings) any { return &s.withdrawn }},
-	{"stay", "false", nil, "Stay when the node is out, and be ready on --listen; try again while it is not.", func(s *settings) any { return &s.stay }},
-}}
-
-// define adds the groups' flags.
-func (s *settings) define(flags *pflag.FlagSet, groups []group) {
-	for _, g := range groups {
-		for _, one := range g.settings {
-			v := &value{setting: one, field: one.field(s)}
-			if err := v.Set(one.initial); err != nil {
-				panic(fmt.Sprintf("--%s: its default: %v", one.name, err)) // a mistake in the table, which every start would meet
-			}
-			f := flags.VarPF(v, one.name, "", one.about)
-			if v.Type() == "bool" {
-				f.NoOptDefVal = "true"
-			}
-		}
-	}
+func (s *settings) uninstallOnly() flags.Group {
+	return flags.In("What comes after",
+		flags.New("withdrawn", "", &s.node.Withdrawn,
+			"When the DaemonSet was told to take its nodes out, by the API server's clock, as",
+			"withdraw says it. An agent whose pod was created later takes the node in again.",
+			"Empty: none does."),
+		flags.New("stay", "false", &s.stay,
+			"Stay when the node is out, and be ready on --listen; try again while it is not."),
+	)
 }
 
-// value makes a setting a pflag.Value.
-type value struct {
-	setting
-	field any
-	text  string
+// withdrawOnly are the settings of withdraw.
+func (s *settings) withdrawOnly() flags.Group {
+	return flags.In("The DaemonSet",
+		flags.New("daemonset", "sidecar-cni", &s.withdraw.DaemonSet,
+			"Its name."),
+		flags.New("namespace", "kube-system", &s.withdraw.Namespace,
+			"Its namespace."),
+		flags.New("binding", "", &s.withdraw.Binding,
+			"RoleBinding in that namespace which is deleted at the end: the one that grants what",
+			"this command needs."),
+		flags.New("timeout", "3m", &s.withdraw.Timeout,
+			"How long to wait for the nodes."),
+		flags.New("kubeconfig", "", &s.api.Kubeconfig,
+			"How to reach the API server. Empty is the pod's ServiceAccount."),
+		flags.New("log-level", "info", &s.agent.logLevel,
+			"From which level on is logged.").OneOf(loglevel.Words...),
+	)
 }
 
-func (v *value) String() string { return v.text }
-
-func (v *value) Type() string {
-	switch v.field.(type) {
-	case *bool:
-		return "bool"
-	case *time.Duration:
-		return "duration"
-	}
-	return "text"
+// levelOnly are the settings of log-level.
+func (s *settings) levelOnly() flags.Group {
+	return flags.In("The daemon",
+		flags.New("listen", ":9466", &s.agent.listen,
+			"Address that the daemon listens on; its port counts."),
+	)
 }
 
-func (v *value) Set(text string) error {
-	if len(v.words) > 0 && !slices.Contains(v.words, text) {
-		return fmt.Errorf("want one of %s", strings.Join(v.words, ", "))
-	}
-	v.text = text
-	switch field := v.field.(type) {
-	case *string:
-		*field = text
-	case *[]string:
-		*field = strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
-	case *bool:
-		b, err := strconv.ParseBool(text)
-		if err != nil {
-			return errors.New("want true or false")
-		}
-		*field = b
-	case *time.Time:
-		at, err := time.Parse(time.RFC3339, text)
-		if err != nil && text != "" {
-			return errors.New("want a time such as 2026-01-02T15:04:05Z")
-		}
-		*field = at
-	case *time.Duration:
-		d, err := time.ParseDuration(text)
-		if err != nil || d < time.Second {
-			return errors.New("want a duration of at least 1s, such as 5m")
-		}
-		*field = d
-	}
-	return nil
-}
-
-// serviceLink is what the kubelet sets for a Service whose name begins like ours.
-var serviceLink = regexp.MustCompile(`_(SERVICE_(HOST|PORT.*)|PORT(_.*)?)$`)
-
-// fromEnvironment sets the flags that the command line leaves out. A variable of ours that stands
-// for nothing, in no command, is a mistake: all commands that run in a pod have the same variables.
-func fromEnvironment(flags *pflag.FlagSet, environ []string) error {
-	known := map[string]*pflag.Flag{}
-	flags.VisitAll(func(f *pflag.Flag) {
-		if v, ok := f.Value.(*value); ok {
-			known[v.env()] = f
-		}
-	})
-	for _, pair := range environ {
-		name, text, _ := strings.Cut(pair, "=")
-		f, ok := known[name]
-		switch {
-		case !ok && strings.HasPrefix(name, envPrefix) && !serviceLink.MatchString(name) && !knownVariable(name):
-			return fmt.Errorf("variable %s: there is no such setting; see --help", name)
-		case !ok, f.Changed:
-		default:
-			if err := flags.Set(f.Name, text); err != nil {
-				return fmt.Errorf("variable %s: %w", name, err)
-			}
-		}
-	}
-	return nil
-}
-
-// knownVariable reports whether a variable stands for a setting of any command.
-func knownVariable(name string) bool {
-	for _, g := range slices.Concat(table, withdrawTable, levelTable, []group{runOnly, uninstallOnly}) {
-		if slices.ContainsFunc(g.settings, func(s setting) bool { return s.env() == name }) {
-			return true
-		}
-	}
-	return false
-}
-
-// help writes the groups as a person reads them.
-func help(out io.Writer, groups []group) {
-	for _, g := range groups {
-		fmt.Fprintf(out, "\n%s\n", g.title)
-		for _, s := range g.settings {
-			form := strings.Join(s.words, "|")
-			if form != "" {
-				form = " " + form
-			}
-			fmt.Fprintf(out, "  --%s%s\n", s.name, form)
-			about := s.about
-			if s.initial != "" && s.initial != "false" {
-				about += " (" + s.initial + ")"
-			}
-			for _, line := range wrap(about, 96) {
-				fmt.Fprintf(out, "        %s\n", line)
-			}
-		}
-	}
-	fmt.Fprintf(out, "\nEach flag has a variable of the environment: --conf-dir is %s.\n", setting{name: "conf-dir"}.env())
-}
-
-// wrap breaks a text into lines of at most so many bytes.
-func wrap(text string, width int) []string {
-	var lines []string
-	line := ""
-	for word := range strings.FieldsSeq(text) {
-		if line != "" && len(line)+1+len(word) > width {
-			lines, line = append(lines, line), ""
-		}
-		line = strings.TrimSpace(line + " " + word)
-	}
-	return append(lines, line)
+// everySetting are the groups of all commands.
+func everySetting() []flags.Group {
+	var s settings
+	return append(s.common(), s.runOnly(), s.uninstallOnly(), s.withdrawOnly(), s.levelOnly())
 }

@@ -33,6 +33,7 @@ type Repairer struct {
 	deps    Deps
 	metrics *metrics
 	turn    chan struct{} // holds one: a pass is on
+	soon    chan struct{} // holds one: a look is asked for
 
 	// The pass's own.
 	last   map[types.UID]Finding
@@ -41,7 +42,7 @@ type Repairer struct {
 
 // New returns a Repairer. It does nothing before Pass is called.
 func New(cfg Config, deps Deps) *Repairer {
-	return &Repairer{cfg: cfg, deps: deps, metrics: newMetrics(deps.Registry), turn: make(chan struct{}, 1), pauses: pauses{}}
+	return &Repairer{cfg: cfg, deps: deps, metrics: newMetrics(deps.Registry), turn: make(chan struct{}, 1), soon: make(chan struct{}, 1), pauses: pauses{}}
 }
 
 // Pass looks at every pod once and acts. Passes that are asked for at the same time follow one

@@ -106,6 +106,8 @@ type Deps struct {
 	// Hold says that another mesh's plugin is in the chain: what it leaves open is reported, and no
 	// more.
 	Hold func() bool
+	// Ready says that new pods start redirected: only then Run evicts.
+	Ready func() bool
 	// NetworkFirst says that the runtime starts the first process of a pod once its network is set
 	// up, as containerd and CRI-O do. With another one the ADD of a pod that has just started may
 	// still be under way.

@@ -1,4 +1,4 @@
-package main
+package reconcile
 
 import (
 	"cmp"
@@ -13,12 +13,12 @@ import (
 // ask asks the container runtime what it has. Another runtime may be idle on the same node: only
 // the one that runs the agent's own pod is believed. Once its socket is known no other is asked,
 // also while it does not answer.
-func (p *place) ask(ctx context.Context) (node.Runtime, error) {
+func (r *Reconciler) ask(ctx context.Context) (node.Runtime, error) {
 	var failed error
-	for _, socket := range p.sockets {
-		runtime, err := p.askAt(ctx, socket)
+	for _, socket := range r.known.Where.Sockets {
+		runtime, err := r.askAt(ctx, socket)
 		if err == nil {
-			p.sockets = []string{socket}
+			r.known.Where.Sockets = []string{socket}
 			return runtime, nil
 		}
 		if !errors.Is(err, errNobody) {
@@ -29,26 +29,27 @@ func (p *place) ask(ctx context.Context) (node.Runtime, error) {
 }
 
 // askAt asks one socket. An error is errNobody, *notOurs, or says why there was no answer.
-func (p *place) askAt(ctx context.Context, socket string) (node.Runtime, error) {
+func (r *Reconciler) askAt(ctx context.Context, socket string) (node.Runtime, error) {
 	if _, err := os.Stat(socket); err != nil {
 		return node.Runtime{}, errNobody
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	runtime, err := node.AskRuntime(ctx, socket, p.podUID)
-	if err == nil && !p.runsUs(runtime) {
-		err = &notOurs{socket, runtime, p.declared}
+	runtime, err := node.AskRuntime(ctx, socket, r.cfg.PodUID)
+	if err == nil && !r.runsUs(runtime) {
+		err = &notOurs{socket, runtime, r.known.Where.Declared}
 	}
 	return runtime, err
 }
 
 // runsUs reports whether a runtime is the one that runs the node's pods. Outside of a pod the Node
 // object decides by the name, and without one there is nothing that speaks against it.
-func (p *place) runsUs(runtime node.Runtime) bool {
-	if p.podUID != "" {
+func (r *Reconciler) runsUs(runtime node.Runtime) bool {
+	if r.cfg.PodUID != "" {
 		return runtime.RunsPod
 	}
-	return p.declared == "" || runtime.Name == node.RuntimeFromNode(p.declared).Name
+	declared := r.known.Where.Declared
+	return declared == "" || runtime.Name == node.RuntimeFromNode(declared).Name
 }
 
 // errNobody is of a runtime that cannot be asked: it is down, or its socket is elsewhere, or not

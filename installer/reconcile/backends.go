@@ -1,4 +1,4 @@
-package main
+package reconcile
 
 import (
 	"context"
@@ -15,43 +15,43 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
 )
 
-// probed is what the node can.
-type probed struct {
-	backend  string            // to be used
-	lacks    map[string]string // by backend, why it cannot be used; empty if it can
-	warnings []string          // what the backend to be used lacks for some pods, which it refuses
+// Backends is what the node can be programmed with.
+type Backends struct {
+	Backend  string            // to be used; "" if none can
+	Lacks    map[string]string // by backend, why it cannot be used; "" if it can
+	Warnings []string          // what the backend to be used lacks for some pods, which it refuses
 }
 
 var backends = []string{netconf.NFTables, netconf.IptablesNFT, netconf.IptablesLegacy}
 
 // probe tries out the backends in the order of preference. The one that is configured is taken at
 // its word only if it works: with another one every meshed pod would fail.
-func (s *settings) probe(ctx context.Context) (probed, error) {
-	p := probed{lacks: map[string]string{}}
+func (p PluginSettings) probe(ctx context.Context) (Backends, error) {
+	found := Backends{Lacks: map[string]string{}}
 	var all []string
 	for _, backend := range backends {
-		warnings, err := s.try(ctx, backend)
-		p.lacks[backend] = ""
+		warnings, err := p.try(ctx, backend)
+		found.Lacks[backend] = ""
 		if err != nil {
-			p.lacks[backend] = err.Error()
+			found.Lacks[backend] = err.Error()
 			all = append(all, backend+": "+err.Error())
 		}
-		wanted := s.backend == backend || s.backend == "auto" && p.backend == ""
+		wanted := p.Backend == backend || p.Backend == "auto" && found.Backend == ""
 		if err == nil && wanted {
-			p.backend, p.warnings = backend, warnings
+			found.Backend, found.Warnings = backend, warnings
 		}
 	}
 	switch {
-	case p.backend != "":
-		return p, nil
-	case s.backend != "auto":
-		return p, fmt.Errorf("--backend %s: %s", s.backend, p.lacks[s.backend])
+	case found.Backend != "":
+		return found, nil
+	case p.Backend != "auto":
+		return found, fmt.Errorf("--backend %s: %s", p.Backend, found.Lacks[p.Backend])
 	}
-	return p, fmt.Errorf("no backend works on this node: %s", strings.Join(all, "; "))
+	return found, fmt.Errorf("no backend works on this node: %s", strings.Join(all, "; "))
 }
 
 // try returns what the backend lacks for some pods; an error is about what it lacks for all.
-func (s *settings) try(ctx context.Context, backend string) (warnings []string, err error) {
+func (p PluginSettings) try(ctx context.Context, backend string) (warnings []string, err error) {
 	var lacks []redirect.Lack
 	switch backend {
 	case netconf.NFTables:
@@ -63,9 +63,9 @@ func (s *settings) try(ctx context.Context, backend string) (warnings []string, 
 			return err
 		})
 	case netconf.IptablesNFT:
-		lacks, err = s.tryIptables(ctx, iptables.NFT)
+		lacks, err = p.tryIptables(ctx, iptables.NFT)
 	default:
-		lacks, err = s.tryIptables(ctx, iptables.Legacy)
+		lacks, err = p.tryIptables(ctx, iptables.Legacy)
 	}
 	errs := []error{err}
 	for _, l := range lacks {
@@ -79,11 +79,11 @@ func (s *settings) try(ctx context.Context, backend string) (warnings []string, 
 }
 
 // tryIptables uses the host's programs, which the plugin will find there.
-func (s *settings) tryIptables(ctx context.Context, variant iptables.Variant) (lacks []redirect.Lack, err error) {
-	if s.hostRoot == "" {
+func (p PluginSettings) tryIptables(ctx context.Context, variant iptables.Variant) (lacks []redirect.Lack, err error) {
+	if p.HostRoot == "" {
 		return nil, errors.New("not tried, without --host-root")
 	}
-	err = node.InRoot(s.hostRoot, func() error {
+	err = node.InRoot(p.HostRoot, func() error {
 		if err := throwAway(); err != nil {
 			return err
 		}

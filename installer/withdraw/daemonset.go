@@ -1,4 +1,4 @@
-package main
+package withdraw
 
 import (
 	"context"
@@ -110,12 +110,8 @@ func (p pod) homeless() bool {
 	})
 }
 
-// rawClient speaks JSON about whatever is asked for by its path.
-func (s *settings) rawClient() (*rest.RESTClient, error) {
-	config, err := s.restConfig()
-	if err != nil {
-		return nil, err
-	}
+// newClient speaks JSON about whatever is asked for by its path.
+func newClient(config *rest.Config) (*rest.RESTClient, error) {
 	config = rest.CopyConfig(config)
 	config.GroupVersion = &schema.GroupVersion{}
 	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
@@ -126,14 +122,13 @@ func (s *settings) rawClient() (*rest.RESTClient, error) {
 
 // withdrawal is about one DaemonSet.
 type withdrawal struct {
-	client          *rest.RESTClient
-	namespace, name string
-
+	client   *rest.RESTClient
+	of       Settings
 	homeless map[string]time.Time // pods that could be scheduled nowhere, by name, and since when
 }
 
 func (w withdrawal) path() string {
-	return "/apis/apps/v1/namespaces/" + w.namespace + "/daemonsets/" + w.name
+	return "/apis/apps/v1/namespaces/" + w.of.Namespace + "/daemonsets/" + w.of.DaemonSet
 }
 
 // patch changes the DaemonSet in our own name, and returns it as it is then.
@@ -148,7 +143,7 @@ func (w withdrawal) patch(ctx context.Context, kind types.PatchType, change any)
 		err = json.Unmarshal(data, &d)
 	}
 	if err != nil {
-		return d, fmt.Errorf("patch daemonset %s/%s: %w", w.namespace, w.name, err)
+		return d, fmt.Errorf("patch daemonset %s/%s: %w", w.of.Namespace, w.of.DaemonSet, err)
 	}
 	return d, nil
 }
@@ -160,7 +155,7 @@ func (w withdrawal) get(ctx context.Context) (daemonSet, error) {
 		err = json.Unmarshal(data, &d)
 	}
 	if err != nil {
-		return d, fmt.Errorf("read daemonset %s/%s: %w", w.namespace, w.name, err)
+		return d, fmt.Errorf("read daemonset %s/%s: %w", w.of.Namespace, w.of.DaemonSet, err)
 	}
 	return d, nil
 }
@@ -174,7 +169,7 @@ func (w withdrawal) pods(ctx context.Context, d daemonSet) (pods podList, err er
 	if len(labels) == 0 {
 		return pods, errors.New("its selector has no labels")
 	}
-	data, err := w.client.Get().AbsPath("/api/v1/namespaces/"+w.namespace+"/pods").Param("labelSelector", strings.Join(labels, ",")).Do(ctx).Raw()
+	data, err := w.client.Get().AbsPath("/api/v1/namespaces/"+w.of.Namespace+"/pods").Param("labelSelector", strings.Join(labels, ",")).Do(ctx).Raw()
 	if err == nil {
 		err = json.Unmarshal(data, &pods)
 	}

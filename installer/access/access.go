@@ -1,12 +1,19 @@
-package main
+// Package access is about the ways to the API server: the agent's own, and the one that it prepares
+// for the plugin.
+//
+//	server := access.Server{InCluster: access.InCluster(os.Environ())}
+//	client, err := server.Client()
+//	token := access.Plugin{Account: "sidecar-cni-plugin"}.Source(client, "kube-system")
+//
+// Be aware: the plugin's token belongs to another ServiceAccount than the agent's, since each pod
+// that starts reads it from the node's disk; so it has fewer rights, and is requested.
+package access
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -19,8 +26,10 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 )
 
+// AccountDir is where the kubelet puts the token of a pod's ServiceAccount.
+const AccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
+
 const (
-	serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 	// tokenLife is asked for; the API server may give less. An agent that is away, or cut off, for
 	// a day has left a token that still works.
 	tokenLife    = 48 * time.Hour
@@ -28,69 +37,39 @@ const (
 	tokenPause   = time.Minute // after a request that was refused
 )
 
-// access is how the plugin gets to the API server when the agent is away.
-type access struct {
-	server string
-	token  func(context.Context) ([]byte, error)
+// Server is how the agent reaches the API server.
+type Server struct {
+	Kubeconfig string // file; "" is the pod's ServiceAccount
+	InCluster  string // the API server's URL by the environment, see InCluster; "" outside of a pod
 }
 
-// restConfig is how the agent itself gets there.
-func (s *settings) restConfig() (*rest.Config, error) {
-	if s.kubeconfig != "" {
-		return clientcmd.BuildConfigFromFlags("", s.kubeconfig)
+// Config is for client-go.
+func (s Server) Config() (*rest.Config, error) {
+	if s.Kubeconfig != "" {
+		return clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
 	}
-	if s.inCluster == "" {
+	if s.InCluster == "" {
 		return nil, rest.ErrNotInCluster
 	}
 	return &rest.Config{
-		Host: s.inCluster, BearerTokenFile: serviceAccountDir + "/token",
-		TLSClientConfig: rest.TLSClientConfig{CAFile: serviceAccountDir + "/ca.crt"},
+		Host: s.InCluster, BearerTokenFile: AccountDir + "/token",
+		TLSClientConfig: rest.TLSClientConfig{CAFile: AccountDir + "/ca.crt"},
 	}, nil
 }
 
-// agentClient is how the agent reads and writes objects.
-func (s *settings) agentClient() (*rest.RESTClient, error) {
-	config, err := s.restConfig()
+// Client reads and writes objects, see agent.NewClient.
+func (s Server) Client() (*rest.RESTClient, error) {
+	config, err := s.Config()
 	if err != nil {
 		return nil, err
 	}
 	return agent.NewClient(config)
 }
 
-// access chooses the token: a file that somebody keeps fresh, else one that the API server makes
-// for an account of few rights, else the agent's own.
-func (s *settings) access(client *rest.RESTClient, onNode string) (access, error) {
-	a := access{server: cmp.Or(s.apiServer, s.inCluster)}
-	if a.server == "" {
-		return access{}, errors.New(
-			"--api-server: not set, and KUBERNETES_SERVICE_HOST and _PORT are not in the environment")
-	}
-	if path := s.tokenPath(); path != "" {
-		a.token = fromFile(path)
-	} else {
-		a.token = (&requested{client: client, namespace: s.namespace, account: s.pluginAccount, onNode: onNode}).token
-	}
-	return a, nil
-}
-
-// tokenPath is the file that the plugin's token is copied from; empty if it is requested.
-func (s *settings) tokenPath() string {
-	switch {
-	case s.tokenFile != "":
-		return s.tokenFile
-	case s.pluginAccount != "":
-		return ""
-	}
-	return serviceAccountDir + "/token"
-}
-
-// installation is the name of this installation: that of the settings, else the uid of the agent's
-// ServiceAccount, which is another one whenever it was created anew.
-func (s *settings) installation() string {
-	if s.installID != "" {
-		return s.installID
-	}
-	token, err := os.ReadFile(serviceAccountDir + "/token")
+// AccountUID is the uid of the ServiceAccount of the pod that this process runs in, which is
+// another one whenever the account was created anew; "" outside of a pod.
+func AccountUID() string {
+	token, err := os.ReadFile(AccountDir + "/token")
 	if err != nil {
 		return ""
 	}
@@ -98,9 +77,9 @@ func (s *settings) installation() string {
 	return c.Kubernetes.ServiceAccount.UID
 }
 
-// serviceURL is the address of the API server that the kubelet writes into each container's
+// InCluster is the address of the API server that the kubelet writes into each container's
 // environment; "" outside of one.
-func serviceURL(environ []string) string {
+func InCluster(environ []string) string {
 	var host, port string
 	for _, pair := range environ {
 		switch name, value, _ := strings.Cut(pair, "="); name {
@@ -116,8 +95,38 @@ func serviceURL(environ []string) string {
 	return "https://" + net.JoinHostPort(host, port)
 }
 
-func fromFile(path string) func(context.Context) ([]byte, error) {
-	return func(context.Context) ([]byte, error) {
+// Plugin is where the plugin's token comes from: a file that somebody keeps fresh, else one that the
+// API server makes for an account of few rights, else the agent's own.
+type Plugin struct {
+	TokenFile string
+	Account   string // a ServiceAccount in the agent's namespace
+}
+
+// Path is the file that the token is copied from; "" if it is requested.
+func (p Plugin) Path() string {
+	switch {
+	case p.TokenFile != "":
+		return p.TokenFile
+	case p.Account != "":
+		return ""
+	}
+	return AccountDir + "/token"
+}
+
+// Token returns one that can be used. onNode is the file that it is copied to: what is there already
+// will do as long as the API server is away.
+type Token func(ctx context.Context, onNode string) ([]byte, error)
+
+// Source returns what the token comes from, for an agent of a namespace.
+func (p Plugin) Source(client *rest.RESTClient, namespace string) Token {
+	if path := p.Path(); path != "" {
+		return fromFile(path)
+	}
+	return (&requested{client: client, namespace: namespace, account: p.Account}).token
+}
+
+func fromFile(path string) Token {
+	return func(context.Context, string) ([]byte, error) {
 		token, err := os.ReadFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("read token: %w", err)
@@ -135,12 +144,11 @@ func fromFile(path string) func(context.Context) ([]byte, error) {
 type requested struct {
 	client             *rest.RESTClient
 	namespace, account string
-	onNode             string // its file
 	last               []byte
 	until, renew       time.Time
 }
 
-func (r *requested) token(ctx context.Context) ([]byte, error) {
+func (r *requested) token(ctx context.Context, onNode string) ([]byte, error) {
 	now := time.Now()
 	if r.last != nil && now.Before(r.renew) {
 		return r.last, nil
@@ -151,7 +159,7 @@ func (r *requested) token(ctx context.Context) ([]byte, error) {
 		err = r.misfit(fresh)
 	}
 	if r.last == nil {
-		if there, none := os.ReadFile(r.onNode); none == nil {
+		if there, none := os.ReadFile(onNode); none == nil {
 			r.take(bytes.TrimSpace(there))
 		}
 	}

@@ -1,4 +1,11 @@
-package main
+// Package loglevel makes a log, and shows and changes its level while the daemon runs.
+//
+//	log, level := loglevel.New("info", os.Stderr)
+//	mux.Handle(loglevel.Page, loglevel.Handler(level))
+//	err := loglevel.Ask(ctx, "localhost:9466", []string{"debug"}, os.Stdout)
+//
+// Be aware: the page answers callers in the daemon's own network namespace alone.
+package loglevel
 
 import (
 	"bytes"
@@ -10,45 +17,37 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
-	"strings"
+	"time"
 
-	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 )
 
-// levelPage is where a running daemon tells and takes its log level.
-const levelPage = "/loglevel"
+// Page is where a running daemon shows and takes its log level.
+const Page = "/loglevel"
 
-// levelWords are the log levels, from the most to the least that is said.
-var levelWords = []string{"debug", "info", "warn", "error"}
+// Words are the log levels, from the most to the least that is said.
+var Words = []string{"debug", "info", "warn", "error"}
 
-// levelTable are the settings of log-level.
-var levelTable = []group{{"The daemon", []setting{
-	{"listen", ":9466", nil, "Address that the daemon listens on; its port counts.", func(s *settings) any { return &s.listen }},
-}}}
+const askTimeout = 3 * time.Second
 
-// levelCommand shows or changes the log level of the daemon that runs in the same pod.
-func (e env) levelCommand(ctx context.Context) *cobra.Command {
-	c := e.command("log-level", "show or set the log level of the running daemon", levelAbout, levelTable)
-	c.Use, c.Args = "log-level [debug|info|warn|error]", cobra.MaximumNArgs(1)
-	c.RunE = func(_ *cobra.Command, args []string) error {
-		if len(args) > 0 && !slices.Contains(levelWords, args[0]) {
-			return fmt.Errorf("log level %q: want one of %s", args[0], strings.Join(levelWords, ", "))
-		}
-		host, port, err := net.SplitHostPort(c.listen)
-		if err != nil {
-			return fmt.Errorf("--listen: %w", err)
-		}
-		if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
-			host = "localhost"
-		}
-		return setLevel(ctx, "http://"+net.JoinHostPort(host, port)+levelPage, args, e.stdout)
+// New returns a log that writes to stderr, and from which level on it does. An unknown word is info.
+func New(word string, stderr io.Writer) (*zap.Logger, zap.AtomicLevel) {
+	at, err := zapcore.ParseLevel(word)
+	if err != nil {
+		at = zapcore.InfoLevel
 	}
-	return &c.Command
+	level := zap.NewAtomicLevelAt(at)
+	return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{
+		TimeKey: "time", LevelKey: "level", MessageKey: "msg",
+		EncodeTime: zapcore.RFC3339TimeEncoder, EncodeLevel: zapcore.LowercaseLevelEncoder, EncodeDuration: zapcore.StringDurationEncoder,
+	}), zapcore.Lock(zapcore.AddSync(stderr)), level)), level
 }
 
-// setLevel asks the daemon for its level, or for another one, and prints what it is then.
-func setLevel(ctx context.Context, url string, args []string, out io.Writer) error {
+// Ask asks the daemon at an address for its level, or with an argument for another one, and prints
+// what it is then.
+func Ask(ctx context.Context, address string, args []string, out io.Writer) error {
+	url := "http://" + address + Page
 	method, body := http.MethodGet, []byte(nil)
 	if len(args) > 0 {
 		var err error
@@ -79,6 +78,9 @@ func setLevel(ctx context.Context, url string, args []string, out io.Writer) err
 	_, err = fmt.Fprintln(out, said.Level)
 	return err
 }
+
+// Handler shows and sets a level.
+func Handler(level zap.AtomicLevel) http.Handler { return fromHere(level) }
 
 // fromHere lets only callers in the pod's own network through, from loopback or from the address
 // that they call: whoever may run a program in the agent's container.

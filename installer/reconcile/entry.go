@@ -1,4 +1,4 @@
-package main
+package reconcile
 
 import (
 	"bytes"
@@ -19,17 +19,17 @@ const pluginType = "sidecar-cni"
 
 // entry is what stands in the chain: the plugin's type, what it needs of the runtime, and its
 // configuration. What the plugin would only warn about, or would fail pods for, is refused here.
-func (s *settings) entry(p place, backend string) ([]byte, error) {
+func (cfg Settings) entry(p Place, backend string) ([]byte, error) {
 	ours := map[string]any{
 		"capabilities":      map[string]bool{netconf.AnnotationsCapability: true, netconf.DNSCapability: true},
 		"backend":           backend,
-		"kubeconfig":        filepath.Join(p.credentials.Dir, node.KubeconfigFile),
-		"agentSocket":       s.socketPath(),
-		"stateDir":          s.recordDir(),
-		"excludeNamespaces": s.excluded(),
+		"kubeconfig":        filepath.Join(p.Credentials.Dir, node.KubeconfigFile),
+		"agentSocket":       cfg.Dirs.Socket(),
+		"stateDir":          cfg.Dirs.Records(),
+		"excludeNamespaces": cfg.excluded(),
 	}
 	var more map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(s.pluginConf), &more); err != nil {
+	if err := json.Unmarshal([]byte(cfg.Plugin.Conf), &more); err != nil {
 		return nil, fmt.Errorf("--plugin-conf: %w", err)
 	}
 	fields := map[string]any{}
@@ -72,12 +72,8 @@ func encode(fields map[string]any) ([]byte, error) {
 
 // excluded are the namespaces that are left alone. The installer's own pods must start without the
 // plugin.
-func (s *settings) excluded() []string {
-	names := append(slices.Clone(s.excludeNamespaces), s.namespace)
+func (cfg Settings) excluded() []string {
+	names := append(slices.Clone(cfg.Plugin.Excluded), cfg.Namespace)
 	slices.Sort(names)
 	return slices.Compact(names)
 }
-
-func (s *settings) socketPath() string { return filepath.Join(s.runDir, "agent.sock") }
-
-func (s *settings) recordDir() string { return filepath.Join(s.runDir, "state") }

@@ -1,4 +1,4 @@
-package main
+package loglevel
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func TestTheLogLevelIsForThePodAlone(t *testing.T) {
 		"[::ffff:10.0.0.7]:471": http.StatusForbidden,
 		"":                      http.StatusForbidden,
 	} {
-		request := httptest.NewRequest(http.MethodGet, levelPage, nil)
+		request := httptest.NewRequest(http.MethodGet, Page, nil)
 		request.RemoteAddr = caller
 		request = request.WithContext(context.WithValue(request.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 9), Port: 9466}))
 		answer := httptest.NewRecorder()

@@ -1,4 +1,4 @@
-package main
+package access
 
 import (
 	"encoding/base64"
@@ -39,17 +39,16 @@ func TestTheAPIServerOfTheEnvironment(t *testing.T) {
 		"told the host only": {[]string{host + "10.96.0.1"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := env{environ: row.environ}.command("run", "", "", table)
-			a, err := c.access(nil, "")
-			config, none := c.restConfig()
+			server := Server{InCluster: InCluster(row.environ)}
+			config, err := server.Config()
 			if row.want == "" {
-				if err == nil || none == nil {
-					t.Errorf("errors %v and %v, API server %q; want none", err, none, a.server)
+				if err == nil || server.InCluster != "" {
+					t.Errorf("error %v, API server %q; want none", err, server.InCluster)
 				}
 				return
 			}
-			if err != nil || none != nil || a.server != row.want || config.Host != row.want {
-				t.Errorf("API server %q, %+v, errors %v and %v; want %q", a.server, config, err, none, row.want)
+			if err != nil || server.InCluster != row.want || config.Host != row.want {
+				t.Errorf("API server %q, %+v, error %v; want %q", server.InCluster, config, err, row.want)
 			}
 		})
 	}
@@ -108,9 +107,9 @@ func TestTokensAreRequestedInTime(t *testing.T) {
 			if err := os.WriteFile(file, []byte(row.onNode), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			r := &requested{client: client, namespace: "mesh", account: "plugin", onNode: file}
+			r := &requested{client: client, namespace: "mesh", account: "plugin"}
 			for range 2 { // the second time soon after
-				got, err := r.token(t.Context())
+				got, err := r.token(t.Context(), file)
 				if string(got) != row.want && err == nil || (err != nil) != (row.want == "") {
 					t.Errorf("got %s, %v; want %s", got, err, row.want)
 				}
@@ -119,5 +118,14 @@ func TestTokensAreRequestedInTime(t *testing.T) {
 				t.Errorf("the API server was asked %d times, want %d", asked, row.asked)
 			}
 		})
+	}
+}
+
+func TestTokensOfAnAccount(t *testing.T) {
+	t.Parallel()
+	for token, ok := range map[string]bool{"": false, "a.b.c": false, "a.e30.c": true, "a.e30": false} {
+		if _, got := readClaims([]byte(token)); got != ok {
+			t.Errorf("%q: %t", token, got)
+		}
 	}
 }

@@ -1,4 +1,11 @@
-package main
+// Package withdraw takes all nodes out before the DaemonSet is deleted: it makes the DaemonSet's pods
+// run "uninstall --stay", and waits until every node is out.
+//
+//	err := withdraw.Run(ctx, config, withdraw.Settings{Namespace: "kube-system", DaemonSet: "sidecar-cni", Timeout: 3 * time.Minute}, os.Stdout)
+//
+// Be aware: what deletes the DaemonSet then must not hang because of a node that is down. So a node
+// that is left is no error.
+package withdraw
 
 import (
 	"cmp"
@@ -14,38 +21,37 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// withdrawTable are the settings of withdraw.
-var withdrawTable = []group{{"The DaemonSet", []setting{
-	{"daemonset", "sidecar-cni", nil, "Its name.", func(s *settings) any { return &s.daemonSet }},
-	{"namespace", "kube-system", nil, "Its namespace.", func(s *settings) any { return &s.namespace }},
-	{"binding", "", nil, "RoleBinding in that namespace which is deleted at the end: the one that grants what this command needs.", func(s *settings) any { return &s.binding }},
-	{"timeout", "3m", nil, "How long to wait for the nodes.", func(s *settings) any { return &s.timeout }},
-	{"kubeconfig", "", nil, "How to reach the API server. Empty is the pod's ServiceAccount.", func(s *settings) any { return &s.kubeconfig }},
-	{"log-level", "info", levelWords, "From which level on is logged.", func(s *settings) any { return &s.logLevel }},
-}}}
+// Settings say which DaemonSet is withdrawn, and how.
+type Settings struct {
+	Namespace string
+	DaemonSet string        // its name
+	Binding   string        // a RoleBinding that is deleted at the end; "" for none
+	Timeout   time.Duration // for the nodes
+}
 
-// withdraw makes the DaemonSet's pods take their nodes out, and waits for them.
-func (c *command) withdraw(ctx context.Context, e env) error {
-	client, err := c.settings.rawClient()
+// Run makes the DaemonSet's pods take their nodes out, waits for them, and writes to out what came
+// of it. Nodes that are not out when the time is over are named, and are no error.
+func Run(ctx context.Context, config *rest.Config, s Settings, out io.Writer) error {
+	client, err := newClient(config)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
-	w := withdrawal{client: client, namespace: c.namespace, name: c.daemonSet, homeless: map[string]time.Time{}}
+	w := withdrawal{client: client, of: s, homeless: map[string]time.Time{}}
 	switch err := w.changeWhenAllowed(ctx); {
 	case apierrors.IsNotFound(err):
-		_, err = fmt.Fprintf(e.stdout, "%v: nothing to take out\n", err)
-		c.settings.dropBinding(client, e.stdout)
+		_, err = fmt.Fprintf(out, "%v: nothing to take out\n", err)
+		w.dropBinding(out)
 		return err
 	case err != nil:
 		return err
 	}
 	if err := w.disown(ctx); err != nil { // the nodes matter more
-		fmt.Fprintf(e.stdout, "%v: a helm upgrade of this release would need --force-conflicts\n", err)
+		fmt.Fprintf(out, "%v: a helm upgrade of this release would need --force-conflicts\n", err)
 	}
-	err = w.await(ctx, e.stdout)
-	c.settings.dropBinding(client, e.stdout)
+	err = w.await(ctx, out)
+	w.dropBinding(out)
 	return err
 }
 
@@ -91,15 +97,15 @@ func (w withdrawal) await(ctx context.Context, out io.Writer) error {
 // dropBinding deletes the RoleBinding that lets this account change the DaemonSet. It is the last
 // act: nothing can be done without it. It must not wait for a hook of Helm's, which not everything
 // that reads a chart obeys. That it stays is no reason to keep the release.
-func (s *settings) dropBinding(client *rest.RESTClient, out io.Writer) {
-	if s.binding == "" {
+func (w withdrawal) dropBinding(out io.Writer) {
+	if w.of.Binding == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
-	path := "/apis/rbac.authorization.k8s.io/v1/namespaces/" + s.namespace + "/rolebindings/" + s.binding
-	if err := client.Delete().AbsPath(path).Do(ctx).Error(); err != nil && !apierrors.IsNotFound(err) {
-		fmt.Fprintf(out, "delete rolebinding %s/%s: %v; delete it by hand\n", s.namespace, s.binding, err)
+	path := "/apis/rbac.authorization.k8s.io/v1/namespaces/" + w.of.Namespace + "/rolebindings/" + w.of.Binding
+	if err := w.client.Delete().AbsPath(path).Do(ctx).Error(); err != nil && !apierrors.IsNotFound(err) {
+		fmt.Fprintf(out, "delete rolebinding %s/%s: %v; delete it by hand\n", w.of.Namespace, w.of.Binding, err)
 	}
 }
 
@@ -129,6 +135,9 @@ func (w withdrawal) done(ctx context.Context) (nodes int, passedOver []string, d
 	nodes = d.Status.Desired - len(passedOver)
 	return nodes, passedOver, d.Status.Updated >= nodes && d.Status.Ready >= nodes && len(w.left(pods)) == 0
 }
+
+// requestTimeout is for a request that no longer has the time of the others.
+const requestTimeout = 3 * time.Second
 
 // homelessGrace is how long a pod has to have been on no node for nobody to wait for it any more:
 // Fargate's and virtual nodes, for which an older chart makes pods, never have one. A node that was
@@ -179,7 +188,7 @@ func (w withdrawal) change(ctx context.Context) error {
 		if w.turned(d.Spec.Template.Spec.Containers) {
 			return nil
 		}
-		return fmt.Errorf("daemonset %s/%s: no container of it has the argument run", w.namespace, w.name)
+		return fmt.Errorf("daemonset %s/%s: no container of it has the argument run", w.of.Namespace, w.of.DaemonSet)
 	}
 	since, err := w.announce(ctx)
 	if err != nil {
@@ -245,7 +254,7 @@ func (w withdrawal) turned(containers []container) bool {
 
 // reportLeft names the nodes that are not out.
 func (w withdrawal) reportLeft(out io.Writer) error {
-	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
 	left, err := w.leftNow(ctx)
 	if err != nil {

@@ -1,0 +1,17 @@
+package repair
+
+import (
+	"slices"
+	"testing"
+)
+
+// A pod that could not be looked at may turn out to be open: it is not left for minutes.
+func TestWhatIsLookedAtAgainSoon(t *testing.T) {
+	t.Parallel()
+	soon := []Finding{Starting, Unreachable}
+	for _, f := range Findings {
+		if got, want := unsettled([]Result{{Finding: Redirected}, {Finding: f}}), slices.Contains(soon, f); got != want {
+			t.Errorf("a pod that is %s: unsettled is %v, want %v", f, got, want)
+		}
+	}
+}
