@@ -2,6 +2,9 @@ package deployments_test
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -155,6 +158,62 @@ func TestContributingNamesFolders(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestContributingAnswers holds that what its answers name is declared where they say it is.
+func TestContributingAnswers(t *testing.T) {
+	t.Parallel()
+	answer := regexp.MustCompile("`([\\w.]+)` in `([\\w/.-]+\\.go)`")
+	all := rows(t, readPage(t, "../CONTRIBUTING.md"), "| question | answer |")
+	if len(all) < 10 {
+		t.Errorf("%d questions, want 10", len(all))
+	}
+	for _, cells := range all {
+		named := answer.FindAllStringSubmatch(cells[1], -1)
+		if len(named) == 0 {
+			t.Errorf("%s: no answer by name and file", cells[0])
+		}
+		for _, one := range named {
+			if !slices.Contains(declared(t, filepath.Join("..", one[2])), one[1]) {
+				t.Errorf("%s: there is no %s in %s", cells[0], one[1], one[2])
+			}
+		}
+	}
+}
+
+// declared are the names of a file's declarations; a method is called Type.Method.
+func declared(t *testing.T, path string) (names []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			name := d.Name.Name
+			if d.Recv != nil {
+				of := d.Recv.List[0].Type
+				if pointer, ok := of.(*ast.StarExpr); ok {
+					of = pointer.X
+				}
+				name = fmt.Sprintf("%v.%s", of, name)
+			}
+			names = append(names, name)
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					names = append(names, spec.Name.Name)
+				case *ast.ValueSpec:
+					for _, name := range spec.Names {
+						names = append(names, name.Name)
+					}
+				}
+			}
+		}
+	}
+	return names
 }
 
 // TestIstioPage holds that what takes the place of istio-cni's values and metrics is there.

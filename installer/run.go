@@ -140,7 +140,7 @@ func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, erro
 		return nil, err
 	}
 	d.metrics = newMetrics(d.registry)
-	d.share(false)
+	d.share()
 	d.pods = agent.NewPods(client, d.nodeName, d.registry, log)
 	d.events = agent.NewEvents(client, d.nodeName, d.registry, log)
 	if d.classes, err = agent.NewClasses(config, log); err != nil {
@@ -223,11 +223,11 @@ func (d *daemon) concerned() bool {
 }
 
 // share has those who run beside the passes know what is known of the node.
-func (d *daemon) share(superseded bool) {
+func (d *daemon) share() {
 	known := d.reconciler.Known()
 	d.metrics.probed(known.Probed)
 	d.seen.Store(&view{
-		leads: d.reconciler.Leads() && !superseded, backend: known.Probed.Backend,
+		leads: d.reconciler.Leads(), backend: known.Probed.Backend,
 		networkFirst: known.Runtime.Name == "containerd" || known.Runtime.Name == "cri-o",
 	})
 }
@@ -244,7 +244,7 @@ func (d *daemon) reconcile(ctx context.Context) time.Duration {
 		d.since = time.Now()
 	}
 	d.placed = now
-	d.share(pass.Seen.Newer)
+	d.share()
 	d.passed = time.Now()
 	now = d.steady(now)
 	d.metrics.passed(now, len(pass.Changes) > 0)

@@ -130,7 +130,8 @@ func (r *Reconciler) Superseded() bool {
 	if err != nil {
 		r.log.Warn("other agents not listed", zap.Error(err))
 	}
-	return newer && err == nil
+	r.newer = newer && err == nil
+	return r.newer
 }
 
 // findOut asks what may have changed, or was not known before: what the runtime uses, what the node

@@ -22,6 +22,7 @@ type Reconciler struct {
 	known  Findings
 	joins  bool             // a pass that has put the entry in its place takes charge of the node
 	member *node.Membership // since then
+	newer  bool             // an agent that joined later lived when it was last looked
 	owed   bool             // the runtime may not know yet what is on the disk
 	seen   string           // the fingerprint before the disk was last looked at
 }
@@ -195,8 +196,8 @@ func (r *Reconciler) Watched() []string {
 	return paths
 }
 
-// Leads reports whether this agent has taken charge of the node, perhaps before a newer one did.
-func (r *Reconciler) Leads() bool { return r.member != nil }
+// Leads reports whether this agent has taken charge of the node, and no newer one since.
+func (r *Reconciler) Leads() bool { return r.member != nil && !r.newer }
 
 // End has the other agents know that this one is gone.
 func (r *Reconciler) End() {
