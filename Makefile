@@ -108,7 +108,7 @@ fuzz: ## each fuzz target for FUZZTIME (30s); FUZZ=regexp picks
 	done
 
 # What they claim is small and pure enough for their own tests to notice in seconds.
-mutated := redirect plugin plugin/podsource plugin/netconf plugin/record installer/chain
+mutated := redirect plugin plugin/podsource contract/netconf contract/record installer/chain
 
 mutate: ## which changes of the code the tests do not notice; MUTATE=folder picks; needs root
 	$(needs) mutate

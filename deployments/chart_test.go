@@ -16,8 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
-	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
 )
 
 func TestLint(t *testing.T) {

@@ -1,12 +1,12 @@
 package main
 
 import (
+	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
+	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
 	"github.com/sidecar-cni/sidecar-cni/installer/repair"
-	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
-	"github.com/sidecar-cni/sidecar-cni/plugin/record"
 )
 
 // hostProc shows the host's processes: the pod of the installer shares their namespace, if repair

@@ -13,9 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
+	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
+	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/plugin/podsource"
-	"github.com/sidecar-cni/sidecar-cni/plugin/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
 	"github.com/sidecar-cni/sidecar-cni/test/agent"

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
+	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 

@@ -13,9 +13,9 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"go.uber.org/zap"
 
-	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
+	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
+	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/plugin/podsource"
-	"github.com/sidecar-cni/sidecar-cni/plugin/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 

@@ -9,14 +9,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
+	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 )
 
 var update = flag.Bool("update", false, "write docs/configuration.md")
 
 const head = `# The plugin's configuration
 
-<!-- Written by ` + "`make generate`" + ` from the tables in plugin/netconf/netconf.go and plugin/errors.go. -->
+<!-- Written by ` + "`make generate`" + ` from the tables in contract/netconf/netconf.go and plugin/errors.go. -->
 
 The installer writes this entry into the node's CNI configuration; every key may be left out:
 

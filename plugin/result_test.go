@@ -9,7 +9,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
+	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 )
 
 // What the plugins before said comes out as it went in: nothing that we do not know is lost.

@@ -13,8 +13,8 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
-	"github.com/sidecar-cni/sidecar-cni/plugin/record"
+	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
+	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
-	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
-	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
 )
 
 // pluginType is the plugin's name: of its binary, and in a chain.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
-	"github.com/sidecar-cni/sidecar-cni/plugin/netconf"
 )
 
 func TestEntry(t *testing.T) {

@@ -3,7 +3,7 @@ package repair
 import (
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/sidecar-cni/sidecar-cni/plugin/record"
+	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sidecar-cni/sidecar-cni/plugin/record"
+	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 

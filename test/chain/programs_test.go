@@ -43,7 +43,11 @@ func lookAtSources() error {
 		}
 		return err
 	}
-	return errors.Join(filepath.WalkDir(filepath.Join(root(), "plugin"), look), filepath.WalkDir(filepath.Join(root(), "redirect"), look))
+	var errs []error
+	for _, folder := range []string{"contract", "plugin", "redirect"} {
+		errs = append(errs, filepath.WalkDir(filepath.Join(root(), folder), look))
+	}
+	return errors.Join(errs...)
 }
 
 func root() string {

@@ -2,7 +2,7 @@
 # Changes a comparison, a condition or a loop's break at a time in the packages, and tells which of
 # the changes the package's own tests do not notice.
 #
-#   run.sh PACKAGE...     folders such as plugin/netconf
+#   run.sh PACKAGE...     folders such as contract/netconf
 #
 # It works on a copy, in namespaces of its own: the tests of some packages write rules, and changed
 # code may write them into the namespace that it runs in.

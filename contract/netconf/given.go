@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"net/netip"
 
-	"github.com/sidecar-cni/sidecar-cni/plugin/record"
+	"github.com/sidecar-cni/sidecar-cni/contract/record"
 )
 
 // Given is what the runtime adds to the configuration for one call.
