@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
+	"github.com/sidecar-cni/sidecar-cni/contract/serviceaccount"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
 )
@@ -97,13 +99,9 @@ func (m *nodeMetrics) passed(s reconcile.State, changed bool) {
 
 // expires reads the plugin's token where the plugin reads it.
 func (m *nodeMetrics) expires(c node.Credentials) {
-	token, err := os.ReadFile(filepath.Join(c.Dir, "token"))
-	until, ok := node.Expiry(token)
-	if err != nil || !ok {
-		m.expiry.Set(0)
-		return
-	}
-	m.expiry.Set(float64(until.Unix()))
+	token, _ := os.ReadFile(filepath.Join(c.Dir, names.Token)) // none says nothing
+	claims, _ := serviceaccount.ReadToken(token)
+	m.expiry.Set(float64(max(0, int64(claims.Expires))))
 }
 
 func (m *nodeMetrics) probed(found reconcile.Backends) {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/installer/access"
 	"github.com/sidecar-cni/sidecar-cni/installer/flags"
 	"github.com/sidecar-cni/sidecar-cni/installer/loglevel"
@@ -75,7 +76,7 @@ func (s *settings) nodeFlags() []flags.Group {
 			flags.New("bin-dir", "", &dirs.Bin,
 				"Directory of the CNI plugins that the container runtime runs. Empty is the",
 				"platform's."),
-			flags.New("run-dir", "/run/sidecar-cni", &dirs.Run,
+			flags.New("run-dir", names.RunDir, &dirs.Run,
 				"Directory, on a tmpfs, of the agent's socket, the plugin's records and the",
 				"installer's locks."),
 			flags.New("cache-dir", "/var/lib/cni", &dirs.Cache,

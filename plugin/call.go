@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
+	"github.com/sidecar-cni/sidecar-cni/contract/protocol"
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/plugin/podsource"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
@@ -149,14 +150,17 @@ func (c *call) podName() string {
 // finish reports to the log and to the agent how the call ended, and returns the answer to the
 // runtime.
 func (c *call) finish(began time.Time, err error) error {
-	report := podsource.Outcome{
-		Command: c.command, Namespace: c.pod.Namespace, Name: c.pod.Name, UID: c.pod.UID, Phases: c.outcome.phases,
+	report := protocol.Outcome{
+		Command: c.command, Namespace: c.pod.Namespace, Name: c.pod.Name, UID: c.pod.UID, Phases: map[string]float64{},
+	}
+	for phase, took := range c.outcome.phases {
+		report.Phases[phase] = took.Seconds()
 	}
 	var refusal error
 	if err != nil {
 		c.claim()
 		f := classify(err)
-		c.outcome.message, c.outcome.word, c.outcome.reason = "refused call", "failed", f.word
+		c.outcome.message, c.outcome.word, c.outcome.reason = "refused call", protocol.Failed, f.word
 		refusal, report.Message = f.result(), f.text()
 	}
 	c.logOutcome(began, err)

@@ -17,6 +17,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 	"go.uber.org/zap"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 )
 
 //go:generate go test . -run TestConfigurationPage -update
@@ -62,7 +64,7 @@ func (e env) serve(p *plugin) (refusal *types.Error) {
 			Check:  p.verb("CHECK", check),
 			GC:     p.verb("GC", gc),
 			Status: p.verb("STATUS", status),
-		}, version.VersionsStartingFrom("0.3.0"), e.about())
+		}, version.PluginSupports(names.CNIVersions...), e.about())
 		return nil
 	})
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
@@ -58,17 +59,17 @@ var Settings = []Setting{
 		read:  value(func(c *Conf) *string { return &c.Backend }, oneOf(NFTables, IptablesNFT, IptablesLegacy)),
 	},
 	{
-		Key: "agentSocket", Initial: `"/run/sidecar-cni/agent.sock"`, Form: "an absolute path",
+		Key: "agentSocket", Initial: `"` + names.RunDir + "/" + names.AgentSocket + `"`, Form: "an absolute path",
 		About: "The socket of the node agent, which is asked first about a pod that may be ours.",
 		read:  value(func(c *Conf) *string { return &c.AgentSocket }, filepath.IsAbs),
 	},
 	{
-		Key: "kubeconfig", Initial: `"/etc/cni/net.d/sidecar-cni.d/kubeconfig"`, Form: "an absolute path",
+		Key: "kubeconfig", Initial: `"` + names.ConfDir + "/" + names.CredentialsDir + "/" + names.Kubeconfig + `"`, Form: "an absolute path",
 		About: "How the API server is reached, which is asked while the agent is away.",
 		read:  value(func(c *Conf) *string { return &c.Kubeconfig }, filepath.IsAbs),
 	},
 	{
-		Key: "stateDir", Initial: `"/run/sidecar-cni/state"`, Form: "an absolute path",
+		Key: "stateDir", Initial: `"` + names.RunDir + "/" + names.Records + `"`, Form: "an absolute path",
 		About: "The directory, on a tmpfs, in which ADD records what it programmed.",
 		read:  value(func(c *Conf) *string { return &c.StateDir }, filepath.IsAbs),
 	},

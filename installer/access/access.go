@@ -12,7 +12,6 @@ package access
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/serviceaccount"
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 )
 
@@ -73,7 +73,7 @@ func AccountUID() string {
 	if err != nil {
 		return ""
 	}
-	c, _ := readClaims(token)
+	c, _ := serviceaccount.ReadToken(token)
 	return c.Kubernetes.ServiceAccount.UID
 }
 
@@ -172,7 +172,7 @@ func (r *requested) token(ctx context.Context, onNode string) ([]byte, error) {
 
 // take keeps a token if it is the account's.
 func (r *requested) take(token []byte) {
-	c, ok := readClaims(token)
+	c, ok := serviceaccount.ReadToken(token)
 	if !ok || c.Subject != r.subject() {
 		return
 	}
@@ -180,7 +180,7 @@ func (r *requested) take(token []byte) {
 	r.last, r.until, r.renew = token, until, from.Add(until.Sub(from)/2)
 }
 
-func (r *requested) subject() string { return "system:serviceaccount:" + r.namespace + ":" + r.account }
+func (r *requested) subject() string { return serviceaccount.Subject(r.namespace, r.account) }
 
 func (r *requested) misfit(token []byte) error {
 	if bytes.Equal(token, r.last) {
@@ -209,27 +209,4 @@ func (r *requested) request(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("request token for serviceaccount %s/%s: %w", r.namespace, r.account, err)
 	}
 	return []byte(made.Status.Token), nil
-}
-
-// claims are what a ServiceAccount's token, a JSON Web Token, says about itself.
-type claims struct {
-	Subject string  `json:"sub"`
-	Issued  float64 `json:"iat"`
-	Expires float64 `json:"exp"`
-
-	Kubernetes struct {
-		ServiceAccount struct {
-			UID string `json:"uid"`
-		} `json:"serviceaccount"`
-	} `json:"kubernetes.io"`
-}
-
-func readClaims(token []byte) (claims, bool) {
-	var c claims
-	parts := bytes.Split(token, []byte("."))
-	if len(parts) != 3 {
-		return c, false
-	}
-	payload, err := base64.RawURLEncoding.AppendDecode(nil, parts[1])
-	return c, err == nil && json.Unmarshal(payload, &c) == nil
 }

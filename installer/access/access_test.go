@@ -120,12 +120,3 @@ func TestTokensAreRequestedInTime(t *testing.T) {
 		})
 	}
 }
-
-func TestTokensOfAnAccount(t *testing.T) {
-	t.Parallel()
-	for token, ok := range map[string]bool{"": false, "a.b.c": false, "a.e30.c": true, "a.e30": false} {
-		if _, got := readClaims([]byte(token)); got != ok {
-			t.Errorf("%q: %t", token, got)
-		}
-	}
-}

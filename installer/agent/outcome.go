@@ -13,25 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/protocol"
 )
-
-// maxOutcome is the protocol's.
-const maxOutcome = 64 << 10
-
-// An outcome is how the plugin says that a CNI command ended.
-type outcome struct {
-	Command   string             `json:"command"`
-	Namespace string             `json:"namespace"`
-	Name      string             `json:"name"`
-	UID       types.UID          `json:"uid"`
-	Outcome   string             `json:"outcome"`
-	Reason    string             `json:"reason"`
-	Message   string             `json:"message"`
-	Notices   []string           `json:"notices"`
-	Phases    map[string]float64 `json:"phases"` // seconds
-}
-
-const failed = "failed"
 
 // eventReasons are what `kubectl describe pod` shows of a command that failed. Others name no pod.
 var eventReasons = map[string]string{
@@ -42,9 +26,9 @@ var eventReasons = map[string]string{
 
 // outcome goes on when its client has hung up, which is what the plugin does.
 func (s *Server) outcome(w http.ResponseWriter, r *http.Request) {
-	outcome, err := readOutcome(http.MaxBytesReader(w, r.Body, maxOutcome))
+	outcome, err := readOutcome(http.MaxBytesReader(w, r.Body, protocol.MaxOutcome))
 	if err != nil {
-		refuse(w, http.StatusBadRequest, refusal{Reason: reasonMalformed, Message: err.Error()})
+		refuse(w, http.StatusBadRequest, protocol.Refusal{Reason: protocol.ReasonMalformed, Message: err.Error()})
 		return
 	}
 	s.outcomes.count(outcome)
@@ -59,12 +43,12 @@ const (
 )
 
 // report writes the Events of an outcome that names a pod.
-func (s *Server) report(o outcome) {
+func (s *Server) report(o protocol.Outcome) {
 	if o.Namespace == "" || o.Name == "" {
 		return
 	}
-	pod := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: o.Namespace, Name: o.Name, UID: o.UID}
-	if reason, ok := eventReasons[o.Command]; ok && o.Outcome == failed {
+	pod := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: o.Namespace, Name: o.Name, UID: types.UID(o.UID)}
+	if reason, ok := eventReasons[o.Command]; ok && o.Outcome == protocol.Failed {
 		s.events.Warn(pod, reason, o.Message)
 	}
 	for _, notice := range o.Notices[:min(len(o.Notices), mostNotices)] {
@@ -72,17 +56,17 @@ func (s *Server) report(o outcome) {
 	}
 }
 
-func readOutcome(body io.Reader) (outcome, error) {
+func readOutcome(body io.Reader) (protocol.Outcome, error) {
 	data, err := io.ReadAll(body)
 	if err != nil {
-		return outcome{}, fmt.Errorf("read outcome: %w", err)
+		return protocol.Outcome{}, fmt.Errorf("read outcome: %w", err)
 	}
-	var o outcome
+	var o protocol.Outcome
 	if err := json.Unmarshal(data, &o); err != nil {
-		return outcome{}, fmt.Errorf("read outcome: %w", err)
+		return protocol.Outcome{}, fmt.Errorf("read outcome: %w", err)
 	}
 	if o.Command == "" || o.Outcome == "" {
-		return outcome{}, errors.New("read outcome: want a command and an outcome")
+		return protocol.Outcome{}, errors.New("read outcome: want a command and an outcome")
 	}
 	return o, nil
 }
@@ -122,7 +106,7 @@ func newOutcomes(reg prometheus.Registerer) *outcomes {
 	}
 }
 
-func (c *outcomes) count(o outcome) {
+func (c *outcomes) count(o protocol.Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	labels := c.knownOutcomes.admit(o.Command, o.Outcome, o.Reason)

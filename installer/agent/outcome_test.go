@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/protocol"
 )
 
 func unauthorized() *apierrors.StatusError { return apierrors.NewUnauthorized("Unauthorized") }
@@ -17,7 +19,7 @@ func TestOutcomesBecomeMetrics(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewPedanticRegistry()
 	c := newOutcomes(reg)
-	for _, o := range []outcome{
+	for _, o := range []protocol.Outcome{
 		{Command: "ADD", Outcome: "redirected", Phases: map[string]float64{"find": .0003, "apply": 11}},
 		{Command: "ADD", Outcome: "redirected", Phases: map[string]float64{"find": .0002}},
 		{Command: "ADD", Outcome: "skipped", Reason: "not_injected"},
@@ -72,9 +74,9 @@ func TestWordsAreBounded(t *testing.T) {
 	const told = 10 * mostOutcomes
 	for i := range told {
 		word := fmt.Sprintf("word_%d", i)
-		c.count(outcome{Command: word, Outcome: word, Reason: word, Phases: map[string]float64{word: 1}})
+		c.count(protocol.Outcome{Command: word, Outcome: word, Reason: word, Phases: map[string]float64{word: 1}})
 	}
-	c.count(outcome{Command: "word_0", Outcome: "word_0", Reason: "word_0"})
+	c.count(protocol.Outcome{Command: "word_0", Outcome: "word_0", Reason: "word_0"})
 	if got := testutil.CollectAndCount(c.commands); got != mostOutcomes+1 {
 		t.Errorf("%d series of commands, want %d", got, mostOutcomes+1)
 	}

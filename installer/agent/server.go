@@ -17,6 +17,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/protocol"
 )
 
 const (
@@ -30,22 +32,6 @@ const (
 	drainTimeout = time.Second
 	// maxHead has room for the longest names and a uid.
 	maxHead = 16 << 10
-)
-
-// A refusal is the body of every answer that is not a pod.
-type refusal struct {
-	Reason  string    `json:"reason"`
-	UID     types.UID `json:"uid,omitempty"`
-	Message string    `json:"message,omitempty"`
-}
-
-// The reasons.
-const (
-	reasonAbsent    = "absent"
-	reasonUID       = "uid"
-	reasonUnsynced  = "unsynced"
-	reasonMalformed = "malformed"
-	reasonPath      = "path"
 )
 
 // Server answers the plugin.
@@ -127,13 +113,13 @@ func end(server *http.Server, open *atomic.Int64) {
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /v2/pods/{namespace}/{name}", s.counted("pods", s.pod))
-	mux.Handle("POST /v1/outcomes", s.counted("outcomes", s.outcome))
-	mux.Handle("GET /v1/healthz", s.counted("healthz", func(w http.ResponseWriter, _ *http.Request) {
+	mux.Handle("GET "+protocol.PathPod, s.counted("pods", s.pod))
+	mux.Handle("POST "+protocol.PathOutcomes, s.counted("outcomes", s.outcome))
+	mux.Handle("GET "+protocol.PathHealth, s.counted("healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusOK)
 	}))
 	mux.Handle("/", s.counted("other", func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, http.StatusNotFound, refusal{Reason: reasonPath, Message: "the agent's protocol has no such path"})
+		refuse(w, http.StatusNotFound, protocol.Refusal{Reason: protocol.ReasonPath, Message: "the agent's protocol has no such path"})
 	}))
 	return mux
 }
@@ -161,7 +147,7 @@ func (s *Server) pod(w http.ResponseWriter, r *http.Request) {
 	ref := Ref{r.PathValue("namespace"), r.PathValue("name"), types.UID(r.URL.Query().Get("uid"))}
 	for _, name := range []string{ref.Namespace, ref.Name} { // they become parts of a path of the API server's
 		if content.IsPathSegmentName(name) != nil {
-			refuse(w, http.StatusBadRequest, refusal{Reason: reasonMalformed, Message: fmt.Sprintf("%q is no name", name)})
+			refuse(w, http.StatusBadRequest, protocol.Refusal{Reason: protocol.ReasonMalformed, Message: fmt.Sprintf("%q is no name", name)})
 			return
 		}
 	}
@@ -173,20 +159,20 @@ func (s *Server) pod(w http.ResponseWriter, r *http.Request) {
 		}
 		body, err := json.Marshal(described)
 		if err != nil {
-			refuse(w, http.StatusInternalServerError, refusal{Reason: reasonMalformed, Message: err.Error()})
+			refuse(w, http.StatusInternalServerError, protocol.Refusal{Reason: protocol.ReasonMalformed, Message: err.Error()})
 			return
 		}
 		answer(w, http.StatusOK, body)
 	case Absent:
-		refuse(w, http.StatusNotFound, refusal{Reason: reasonAbsent})
+		refuse(w, http.StatusNotFound, protocol.Refusal{Reason: protocol.ReasonAbsent})
 	case OtherUID:
-		refuse(w, http.StatusNotFound, refusal{Reason: reasonUID, UID: a.UID})
+		refuse(w, http.StatusNotFound, protocol.Refusal{Reason: protocol.ReasonUID, UID: string(a.UID)})
 	case Unknown:
-		refuse(w, http.StatusServiceUnavailable, refusal{Reason: reasonUnsynced, Message: a.Why})
+		refuse(w, http.StatusServiceUnavailable, protocol.Refusal{Reason: protocol.ReasonUnsynced, Message: a.Why})
 	}
 }
 
-func refuse(w http.ResponseWriter, status int, why refusal) {
+func refuse(w http.ResponseWriter, status int, why protocol.Refusal) {
 	body, _ := json.Marshal(why) // strings always can be
 	answer(w, status, body)
 }

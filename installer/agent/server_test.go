@@ -23,6 +23,7 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/protocol"
 	"github.com/sidecar-cni/sidecar-cni/plugin/podsource"
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
 )
@@ -304,9 +305,9 @@ func TestOutcomesOfThePluginAreCounted(t *testing.T) {
 	// It connects, writes and is gone: nobody reads the answer. In 20 ms under load it may not come
 	// through.
 	eventually(t, "an outcome", func() bool {
-		sources.Report(podsource.Outcome{
+		sources.Report(protocol.Outcome{
 			Command: "ADD", Namespace: "shop", Name: "web-0", UID: "5d1c", Outcome: "failed", Reason: "denied",
-			Message: "read pod shop/web-0 (2ms): access denied", Phases: map[string]time.Duration{"find": 2100 * time.Microsecond},
+			Message: "read pod shop/web-0 (2ms): access denied", Phases: map[string]float64{"find": 0.0021},
 		})
 		return testutil.CollectAndCount(r.reg, "sidecar_cni_commands_total") > 0
 	})

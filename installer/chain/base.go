@@ -81,7 +81,7 @@ func (t tree) without() tree {
 // unwrap brings back the originals of wrapped files, unless their writers have been there since.
 func (t tree) unwrap() {
 	for _, saved := range t.names() {
-		original, ok := strings.CutSuffix(saved, savedSuffix)
+		original, ok := strings.CutSuffix(saved, SavedSuffix)
 		if !ok || !isConf(original) || !isSingle(original) {
 			continue
 		}

@@ -177,13 +177,13 @@ func TestDays(t *testing.T) {
 					y.d[i].Data, y.d[i].Err = nil, fs.ErrPermission
 				}
 			}
-			y.write("20-z.conf"+savedSuffix, single).install(spec(Inline))
-			y.has("05-y.conflist", "10-x.conf"+savedSuffix, "10-x.conflist")
+			y.write("20-z.conf"+SavedSuffix, single).install(spec(Inline))
+			y.has("05-y.conflist", "10-x.conf"+SavedSuffix, "10-x.conflist")
 		},
 		"a wrapped plugin reappears with another ending": func(y *day) {
 			y.write("10-x.json", single).install(spec(Inline))
 			y.write("10-x.conf", single).install(spec(Inline)).state(spec(Inline), Effective)
-			y.has("10-x.conf"+savedSuffix, "10-x.conflist", "10-x.json")
+			y.has("10-x.conf"+SavedSuffix, "10-x.conflist", "10-x.json")
 			y.uninstall().has("10-x.conf", "10-x.json")
 		},
 		"a wrapped plugin reappears beside a list that was emptied": func(y *day) {

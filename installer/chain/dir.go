@@ -29,8 +29,8 @@ const (
 	// DropInName is ours in a network's sub-directory: libcni merges drop-ins in the order of their
 	// names, and ours wants to be the last.
 	DropInName = "99-sidecar-cni.conf"
-	// savedSuffix is for a file that is wrapped: no runtime takes it for a network.
-	savedSuffix = ".sidecar-cni-saved"
+	// SavedSuffix is for a file that is wrapped: no runtime takes it for a network.
+	SavedSuffix = ".sidecar-cni-saved"
 )
 
 // Primary returns the file that containerd loads: the first by name. One that does not parse is not

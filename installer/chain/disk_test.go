@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 )
 
 // disk is a conf directory on a real disk: what chain says of a directory is held against what
@@ -161,7 +163,7 @@ func (d Dir) load(t testing.TB) (loaded, error) {
 func toLoaded(t testing.TB, list *libcni.NetworkConfigList) loaded {
 	l := loaded{Name: list.Name, Version: list.CNIVersion}
 	for _, p := range list.Plugins {
-		if p.Network.Type == pluginType {
+		if p.Network.Type == names.Plugin {
 			l.Ours++
 			continue
 		}

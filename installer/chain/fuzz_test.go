@@ -9,6 +9,8 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 )
 
 // FuzzPrimary: whatever the primary is, a pass writes what libcni loads, as text what would also
@@ -89,7 +91,7 @@ func (s shapes) list() string {
 func (s shapes) plugins() string {
 	plugins := []string{s.plugin("first")}
 	for range s.rand.IntN(4) {
-		plugins = append(plugins, s.plugin(s.one("other", "other", pluginType)))
+		plugins = append(plugins, s.plugin(s.one("other", "other", names.Plugin)))
 	}
 	s.rand.Shuffle(len(plugins), func(i, j int) { plugins[i], plugins[j] = plugins[j], plugins[i] })
 	return "[" + s.blank() + strings.Join(plugins, s.blank()+","+s.blank()) + s.blank() + "]"
@@ -176,7 +178,7 @@ func wantAppended(t *testing.T, before, after []byte) {
 	}
 	var plugins []any
 	for i, p := range want["plugins"].([]any) {
-		if list.Plugins[i].Network.Type != pluginType {
+		if list.Plugins[i].Network.Type != names.Plugin {
 			plugins = append(plugins, p)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io/fs"
 	"strings"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 )
 
 // Install returns the steps that put the entry into the chain; none if it is there already. An
@@ -158,7 +160,7 @@ func (t tree) put(now tree, f File) {
 // wrap makes a list of a single plugin and moves the original out of the runtime's sight.
 func (t tree) wrap(now tree, n *network, c claim) error {
 	original := n.file.Name
-	name, saved := wrapName(original), original+savedSuffix
+	name, saved := wrapName(original), original+SavedSuffix
 	if t.has(name) {
 		return refuse(Taken, name, "%s is there beside %s: one of them has to go before the other can be chained to", name, original)
 	}
@@ -236,7 +238,7 @@ func (t tree) leftOver(w Spec) error {
 		n, err := f.parse()
 		switch {
 		case f.Err != nil && (i > 0 || w.SkipsBroken):
-		case err != nil && (f.Err != nil || strings.Contains(string(f.Data), pluginType)):
+		case err != nil && (f.Err != nil || strings.Contains(string(f.Data), names.Plugin)):
 			errs = append(errs, err)
 		case err == nil && f.carriesUs():
 			errs = append(errs, n.chainable())

@@ -7,14 +7,9 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/utils"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 )
-
-// pluginType is the type of our entry, and the name of the binary.
-const pluginType = "sidecar-cni"
-
-// versions of CNI that our plugin speaks. Before 0.3.0 a chain has no result that could be passed
-// on.
-var versions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 
 // otherMeshes redirect too: two of us in a pod would send its traffic in circles.
 var otherMeshes = []string{"istio-cni", "linkerd-cni", "kuma-cni", "consul-cni"}
@@ -48,7 +43,7 @@ func (n *network) multus() bool {
 	return len(chain) > 0 && slices.Contains(multusTypes, chain[0].kind)
 }
 
-func (e entry) ours() bool { return e.kind == pluginType }
+func (e entry) ours() bool { return e.kind == names.Plugin }
 
 // load reads a network as the runtime does, with its drop-ins if the runtime has those.
 func (t tree) load(name string, dropIns bool) (*network, error) {
@@ -162,9 +157,9 @@ func (n *network) chainable() error {
 		return refuse(Empty, name, "%s has no plugin but ours: remove it, or let the network plugin write it anew", name)
 	case foreign >= 0:
 		file := n.merged[foreign].file
-		return refuse(Taken, file, "%s has an entry of type %s that is somebody else's: remove it", file, pluginType)
-	case !slices.Contains(versions, n.version):
-		return refuse(Version, name, "%s has cniVersion %q: want one of %q to chain a plugin; set it in the network plugin's configuration", name, n.version, versions)
+		return refuse(Taken, file, "%s has an entry of type %s that is somebody else's: remove it", file, names.Plugin)
+	case !slices.Contains(names.CNIVersions, n.version):
+		return refuse(Version, name, "%s has cniVersion %q: want one of %q to chain a plugin; set it in the network plugin's configuration", name, n.version, names.CNIVersions)
 	}
 	return nil
 }

@@ -86,8 +86,8 @@ func difference(from, to tree) []Step {
 // renamed returns the name that a file of the new directory has in the old one: wrapping and
 // unwrapping move the original.
 func renamed(from, to tree, name string) string {
-	other := name + savedSuffix
-	if original, ok := strings.CutSuffix(name, savedSuffix); ok {
+	other := name + SavedSuffix
+	if original, ok := strings.CutSuffix(name, SavedSuffix); ok {
 		other = original
 	}
 	if from.has(other) && !to.has(other) && from[other].equal(to[name]) {
@@ -109,11 +109,11 @@ func (s Step) why() string {
 		return "for the drop-ins of the network " + s.Name
 	case s.Op == RemoveDir:
 		return "it was for a drop-in of ours, and is empty"
-	case s.Op == Rename && strings.HasSuffix(s.To, savedSuffix):
+	case s.Op == Rename && strings.HasSuffix(s.To, SavedSuffix):
 		return wrapName(s.Name) + " wraps it"
 	case s.Op == Rename:
 		return "it is no longer wrapped"
-	case s.Op == Remove && strings.HasSuffix(s.Name, savedSuffix):
+	case s.Op == Remove && strings.HasSuffix(s.Name, SavedSuffix):
 		return "what it was saved for has been replaced by another writer"
 	case s.Op == Remove:
 		return "it was written by us and is no longer needed"

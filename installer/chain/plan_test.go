@@ -113,7 +113,7 @@ func TestDiffOfLinesThatRepeat(t *testing.T) {
 func TestStepsSayWhatTheyAreFor(t *testing.T) {
 	t.Parallel()
 	list := strings.Replace(flannel, "]", ","+ourEntry+"]", 1)
-	saved := "x.conf" + savedSuffix
+	saved := "x.conf" + SavedSuffix
 	for _, row := range []struct {
 		step Step
 		want string
@@ -172,7 +172,7 @@ func TestAPlanThatLibcniCannotLoadIsRefused(t *testing.T) {
 func TestWhatIsARename(t *testing.T) {
 	t.Parallel()
 	a, b := conf("x.conf", "a"), conf("x.conf", "b")
-	const saved = "x.conf" + savedSuffix
+	const saved = "x.conf" + SavedSuffix
 	for name, row := range map[string]struct {
 		from, to tree
 		want     string

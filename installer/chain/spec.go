@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 
 	"github.com/containernetworking/cni/libcni"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 )
 
 // Way is a way into the chain.
@@ -36,8 +38,8 @@ func (w Spec) normal() (Spec, error) {
 	if err != nil {
 		return w, refuse(BadEntry, "", "our entry: %v", err)
 	}
-	if p := conf.Network; p.Type != pluginType || p.Name != "" || p.CNIVersion != "" {
-		return w, refuse(BadEntry, "", "our entry: type %q, name %q, cniVersion %q: want %q, and no others", p.Type, p.Name, p.CNIVersion, pluginType)
+	if p := conf.Network; p.Type != names.Plugin || p.Name != "" || p.CNIVersion != "" {
+		return w, refuse(BadEntry, "", "our entry: type %q, name %q, cniVersion %q: want %q, and no others", p.Type, p.Name, p.CNIVersion, names.Plugin)
 	}
 	var b bytes.Buffer
 	if err := json.Compact(&b, w.Entry); err != nil {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 )
 
 // State is what the runtime makes of a directory.
@@ -141,7 +143,7 @@ func (n *network) find(s State, w Spec) State {
 		return s
 	}
 	if len(ours) == 0 {
-		return tell(Absent, "%s has no entry of type %s: the next pass puts it there", s.Primary, pluginType)
+		return tell(Absent, "%s has no entry of type %s: the next pass puts it there", s.Primary, names.Plugin)
 	}
 	e := ours[0]
 	s.Way = n.way(e)

@@ -14,20 +14,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 )
 
-const (
-	// credentialsName is the directory of the plugin's credentials, in the conf directory. It has
-	// nothing to do with the chain.
-	credentialsName = "sidecar-cni.d"
-	// biggestConf is far more than any configuration has. Whoever puts more into a file shall not
-	// fill our memory.
-	biggestConf = 4 << 20
-)
+// biggestConf is far more than any configuration has. Whoever puts more into a file shall not fill
+// our memory.
+const biggestConf = 4 << 20
 
 // readable are the endings of files whose contents matter to package chain.
-var readable = []string{".conf", ".conflist", ".json", ".sidecar-cni-saved"}
+var readable = []string{".conf", ".conflist", ".json", chain.SavedSuffix}
 
 // Conf is a conf directory: the runtime's, or that of Multus.
 type Conf struct{ Path string }
@@ -37,13 +33,13 @@ type Conf struct{ Path string }
 // sub-directory that cannot be read says why. If the directory itself cannot be read, or has been
 // deleted on the node since it was mounted, that is the error.
 func (c Conf) Read() (chain.Dir, error) {
-	names, err := list(c.Path)
+	all, err := list(c.Path)
 	if err != nil {
 		return nil, fmt.Errorf("read conf directory %s: %w", c.Path, err)
 	}
 	var d chain.Dir
-	for _, name := range names {
-		if name == credentialsName {
+	for _, name := range all {
+		if name == names.CredentialsDir { // which has nothing to do with the chain
 			continue
 		}
 		f, there := c.look(name)

@@ -2,28 +2,21 @@ package node
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 )
 
 // Credentials is the directory of what the plugin asks the API server with:
 // <conf-dir>/sidecar-cni.d. Only root can read it.
 type Credentials struct{ Dir string }
-
-// The files in it.
-const (
-	KubeconfigFile = "kubeconfig"
-	tokenFile      = "token"
-	caFile         = "ca.crt"
-)
 
 // Write makes the directory if it is missing, keeps its files up to date, and returns the names of
 // those that were not. The kubeconfig names token and authority by file: a rotation changes those
@@ -45,7 +38,7 @@ func (c Credentials) Write(token, ca []byte, server string) (changed []string, e
 	for _, f := range []struct {
 		name string
 		data []byte
-	}{{caFile, ca}, {tokenFile, token}, {KubeconfigFile, config}} {
+	}{{names.CA, ca}, {names.Token, token}, {names.Kubeconfig, config}} {
 		did, err := WriteFile(filepath.Join(c.Dir, f.name), f.data, 0o600)
 		if err != nil {
 			return changed, err
@@ -95,7 +88,7 @@ users:
 - name: sidecar-cni
   user:
     tokenFile: %s
-`, quoted, caFile, tokenFile), err
+`, quoted, names.CA, names.Token), err
 }
 
 // Remove removes the files, and the directory if nothing of anybody else is in it. It succeeds on
@@ -104,7 +97,7 @@ func (c Credentials) Remove() error {
 	if err := Sweep(c.Dir); err != nil {
 		return err
 	}
-	for _, name := range []string{KubeconfigFile, tokenFile, caFile} {
+	for _, name := range []string{names.Kubeconfig, names.Token, names.CA} {
 		if err := os.Remove(filepath.Join(c.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove credentials: %w", err)
 		}
@@ -120,21 +113,4 @@ func (c Credentials) Remove() error {
 		return fmt.Errorf("remove credentials in %s: %w", c.Dir, err)
 	}
 	return nil
-}
-
-// Expiry tells when a token ends, if it says so. Nothing is verified: who is served with it, the
-// API server decides.
-func Expiry(token []byte) (time.Time, bool) {
-	parts := bytes.Split(token, []byte("."))
-	if len(parts) != 3 {
-		return time.Time{}, false
-	}
-	claims, err := base64.RawURLEncoding.DecodeString(string(parts[1]))
-	var c struct {
-		Exp float64 `json:"exp"`
-	}
-	if err != nil || json.Unmarshal(claims, &c) != nil || c.Exp <= 0 {
-		return time.Time{}, false
-	}
-	return time.Unix(int64(c.Exp), 0), true
 }

@@ -2,14 +2,11 @@ package node_test
 
 import (
 	"bytes"
-	"encoding/base64"
-	"encoding/json"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
@@ -226,36 +223,5 @@ func TestCredentialsLeaveOtherFiles(t *testing.T) {
 	must(t, os.WriteFile(file, nil, 0o600))
 	if _, err := (node.Credentials{Dir: file}).Write([]byte("token"), []byte("ca"), "https://192.0.2.1:443"); err == nil || !strings.Contains(err.Error(), file+": it is not a directory: remove it") {
 		t.Errorf("a file in the directory's place: %v", err)
-	}
-}
-
-func TestExpiry(t *testing.T) {
-	t.Parallel()
-	token := func(claims any) string {
-		data, err := json.Marshal(claims)
-		must(t, err)
-		return "e30." + base64.RawURLEncoding.EncodeToString(data) + ".c2ln"
-	}
-	at := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
-	for name, row := range map[string]struct {
-		token string
-		want  time.Time
-	}{
-		"a service account's":   {token(map[string]any{"exp": at.Unix(), "aud": []string{"x"}}), at},
-		"with a line's end":     {token(map[string]any{"exp": at.Unix()}) + "\n", at},
-		"with a fraction":       {token(map[string]any{"exp": float64(at.Unix()) + 0.5}), at},
-		"without an end":        {token(map[string]any{"sub": "x"}), time.Time{}},
-		"with a word":           {token(map[string]any{"exp": "never"}), time.Time{}},
-		"no object":             {token(7), time.Time{}},
-		"not base64":            {"a.?.c", time.Time{}},
-		"another kind of token": {"0123456789abcdef", time.Time{}},
-		"nothing":               {"", time.Time{}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if got, ok := node.Expiry([]byte(row.token)); !got.Equal(row.want) || ok == row.want.IsZero() {
-				t.Errorf("%v, %v, want %v", got, ok, row.want)
-			}
-		})
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 )
 
 // Platform is where a kind of cluster keeps things on its nodes.
@@ -21,7 +23,7 @@ type Platform struct {
 
 // The places that most platforms share, and the sockets of other runtimes.
 const (
-	etcConf      = "/etc/cni/net.d"
+	etcConf      = names.ConfDir
 	optBin       = "/opt/cni/bin"
 	containerd   = "/run/containerd/containerd.sock"
 	multus       = "/etc/cni/multus/net.d" // Multus' own default

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 )
 
 // RunDir is the directory in which the agents of a node meet, and the plugin meets them:
@@ -69,7 +71,7 @@ func tryLock(f *os.File) (bool, error) {
 	}
 }
 
-func (r RunDir) marker() string { return filepath.Join(r.Path, "uninstalled") }
+func (r RunDir) marker() string { return filepath.Join(r.Path, names.Uninstalled) }
 
 // Marker is what an uninstallation leaves in the run directory: no agent of its installation shall
 // write anything, also none that starts later.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 )
@@ -210,7 +211,7 @@ func loaded(o Observation, s State) State {
 	if o.RuntimeErr != nil {
 		return s
 	}
-	if known, runs := o.Known.Runtime.Runs(pluginType); known && !runs {
+	if known, runs := o.Known.Runtime.Runs(names.Plugin); known && !runs {
 		s.Why = NotLoaded
 		s.Text = fmt.Sprintf("%s has our entry, and %s has not loaded it: %s", s.File, o.Known.Runtime.Name, o.Known.Runtime.LastLoad)
 	}

@@ -10,12 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
-	"github.com/sidecar-cni/sidecar-cni/installer/node"
 )
-
-// pluginType is the plugin's name: of its binary, and in a chain.
-const pluginType = "sidecar-cni"
 
 // entry is what stands in the chain: the plugin's type, what it needs of the runtime, and its
 // configuration. What the plugin would only warn about, or would fail pods for, is refused here.
@@ -23,7 +20,7 @@ func (cfg Settings) entry(p Place, backend string) ([]byte, error) {
 	ours := map[string]any{
 		"capabilities":      map[string]bool{netconf.AnnotationsCapability: true, netconf.DNSCapability: true},
 		"backend":           backend,
-		"kubeconfig":        filepath.Join(p.Credentials.Dir, node.KubeconfigFile),
+		"kubeconfig":        filepath.Join(p.Credentials.Dir, names.Kubeconfig),
 		"agentSocket":       cfg.Dirs.Socket(),
 		"stateDir":          cfg.Dirs.Records(),
 		"excludeNamespaces": cfg.excluded(),
@@ -58,7 +55,7 @@ func (cfg Settings) entry(p Place, backend string) ([]byte, error) {
 // encode writes the type first, since people look for it, and the other keys in their order.
 func encode(fields map[string]any) ([]byte, error) {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, `{"type":%q`, pluginType)
+	fmt.Fprintf(&b, `{"type":%q`, names.Plugin)
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		value, err := json.Marshal(fields[key])
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 )
@@ -177,7 +178,7 @@ func (r *Reconciler) observeRuntime(ctx context.Context, o *Observation) {
 		return
 	}
 	r.known.Runtime = runtime
-	if known, runs := runtime.Runs(pluginType); known && !runs {
+	if known, runs := runtime.Runs(names.Plugin); known && !runs {
 		r.owed = true
 	}
 }
@@ -187,7 +188,7 @@ func (r *Reconciler) observeAccess(ctx context.Context, o *Observation) {
 	if r.world.Token == nil {
 		return
 	}
-	onNode := filepath.Join(r.known.Where.Credentials.Dir, "token")
+	onNode := filepath.Join(r.known.Where.Credentials.Dir, names.Token)
 	if o.Token, o.AccessErr = r.world.Token(ctx, onNode); o.AccessErr != nil {
 		return
 	}

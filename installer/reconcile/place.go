@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 )
@@ -30,10 +31,6 @@ type Place struct {
 // autoPlatform is the platform that the Node object tells.
 const autoPlatform = "auto"
 
-// credentialsDir is within the conf directory: what the plugin needs has to be there after a
-// reboot, before the agent is.
-const credentialsDir = pluginType + ".d"
-
 // locate finds out where things are. Without a Node object, auto is the commonest of platforms.
 func locate(cfg Settings, object *corev1.Node) Place {
 	auto := cfg.Dirs.Platform == autoPlatform
@@ -50,8 +47,8 @@ func locate(cfg Settings, object *corev1.Node) Place {
 	}
 	p.Conf.Path = cmp.Or(cfg.Dirs.Conf, p.Platform.ConfDir)
 	p.Multus.Path = cmp.Or(cfg.Dirs.Multus, p.Platform.MultusConfDir, "/etc/cni/multus/net.d")
-	p.Credentials.Dir = filepath.Join(p.Conf.Path, credentialsDir)
-	p.Plugin = filepath.Join(cmp.Or(cfg.Dirs.Bin, p.Platform.BinDir), pluginType)
+	p.Credentials.Dir = filepath.Join(p.Conf.Path, names.CredentialsDir)
+	p.Plugin = filepath.Join(cmp.Or(cfg.Dirs.Bin, p.Platform.BinDir), names.Plugin)
 	p.Sockets = p.Platform.Sockets(object)
 	if cfg.RuntimeSocket != "" {
 		p.Sockets = []string{node.WithoutLink(cfg.RuntimeSocket)}

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
@@ -172,9 +173,9 @@ func (r *Reconciler) fingerprint() (string, error) {
 	where := r.known.Where
 	files := []string{
 		where.Plugin, r.cfg.Plugin.CAFile, filepath.Join(where.Multus.Path, chain.StandaloneName),
-		filepath.Join(r.cfg.Dirs.Run, "uninstalled"),
+		filepath.Join(r.cfg.Dirs.Run, names.Uninstalled),
 	}
-	for _, name := range []string{"token", "ca.crt", node.KubeconfigFile} {
+	for _, name := range []string{names.Token, names.CA, names.Kubeconfig} {
 		files = append(files, filepath.Join(where.Credentials.Dir, name))
 	}
 	if r.world.TokenFile != "" {

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 )
 
@@ -72,9 +73,9 @@ type Sources struct {
 func besideThis() string {
 	self, err := os.Executable()
 	if err != nil {
-		return pluginType
+		return names.Plugin
 	}
-	return filepath.Join(filepath.Dir(self), pluginType)
+	return filepath.Join(filepath.Dir(self), names.Plugin)
 }
 
 // installation is the name of this installation; "" if nothing tells.
@@ -90,9 +91,9 @@ func (r *Reconciler) account() string {
 }
 
 // Socket is where the agent answers the plugin.
-func (d Directories) Socket() string { return filepath.Join(d.Run, "agent.sock") }
+func (d Directories) Socket() string { return filepath.Join(d.Run, names.AgentSocket) }
 
 // Records is where the plugin keeps its records.
-func (d Directories) Records() string { return filepath.Join(d.Run, "state") }
+func (d Directories) Records() string { return filepath.Join(d.Run, names.Records) }
 
 func (d Directories) run() node.RunDir { return node.RunDir{Path: d.Run} }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 )
@@ -49,7 +50,7 @@ func (r *Reconciler) undo(ctx context.Context, l Removal, note func(string)) (le
 	if err != nil {
 		return nil, fmt.Errorf("the entry is out, what it needs stays: %w", err)
 	}
-	_, none := os.Stat(filepath.Join(where.Credentials.Dir, node.KubeconfigFile))
+	_, none := os.Stat(filepath.Join(where.Credentials.Dir, names.Kubeconfig))
 	if err := where.Credentials.Remove(); err != nil {
 		return nil, err
 	}
@@ -79,7 +80,7 @@ func (r *Reconciler) notifyRuntime(ctx context.Context) error {
 		return nil // where it is out of reach, carryIfThere has said so
 	}
 	runtime, err := r.ask(ctx)
-	if known, runs := runtime.Runs(pluginType); err == nil && known && !runs {
+	if known, runs := runtime.Runs(names.Plugin); err == nil && known && !runs {
 		return nil
 	}
 	return conf.Nudge()
@@ -93,7 +94,7 @@ func (r *Reconciler) awaitReload(ctx context.Context) (silent, err error) {
 	defer ticker.Stop()
 	for {
 		runtime, err := r.ask(ctx)
-		known, runs := runtime.Runs(pluginType)
+		known, runs := runtime.Runs(names.Plugin)
 		switch waited := time.Since(began); {
 		case err == nil && known && !runs:
 			return nil, nil
@@ -119,7 +120,7 @@ func (r *Reconciler) dropBinary(note func(string)) (left []string, err error) {
 	if _, err := os.Stat(binary); errors.Is(err, fs.ErrNotExist) {
 		return nil, node.Sweep(filepath.Dir(binary))
 	}
-	uses, err := node.CachedUses(cache, pluginType)
+	uses, err := node.CachedUses(cache, names.Plugin)
 	switch {
 	case err != nil:
 		return []string{fmt.Sprintf("%s: %v", binary, err)}, nil

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
 	"github.com/sidecar-cni/sidecar-cni/redirect/traces"
 	"github.com/sidecar-cni/sidecar-cni/redirect/wire"
 )
@@ -209,7 +210,7 @@ func (t *legacyTable) targetOf(entry []byte) int {
 // offset, or it is a verdict below 0; a rule without a target jumps to the next one.
 func (t *legacyTable) rule(entry []byte, next int, to proxy) rule {
 	target := entry[t.targetOf(entry):]
-	r := rule{ours: bytes.Contains(entry, []byte(ownComment)), counted: true}
+	r := rule{ours: bytes.Contains(entry, []byte(iptables.Tag)), counted: true}
 	r.packets = binary.NativeEndian.Uint64(entry[t.of.counters:])
 	x := xtTarget{
 		name: wire.Text(target[targetName:chainName]), info: target[chainName:],

@@ -9,9 +9,6 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/traces"
 )
 
-// ownComment begins the comments of our rules in iptables.
-const ownComment = "sidecar-cni: "
-
 // A redirection is a chain in a namespace that redirects to the sidecar.
 type redirection struct {
 	where string

@@ -9,6 +9,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
 	"github.com/sidecar-cni/sidecar-cni/redirect/traces"
 	"github.com/sidecar-cni/sidecar-cni/redirect/wire"
@@ -145,8 +146,8 @@ func (r *nftReader) readRule(o wire.Object) error {
 // commented reports whether a rule of iptables-nft has our comment, which some versions keep
 // beside the rule.
 func commented(attrs []netlink.Attribute) bool {
-	return bytes.Contains(wire.Find(attrs, unix.NFTA_RULE_EXPRESSIONS), []byte(ownComment)) ||
-		bytes.Contains(wire.Find(attrs, unix.NFTA_RULE_USERDATA), []byte(ownComment))
+	return bytes.Contains(wire.Find(attrs, unix.NFTA_RULE_EXPRESSIONS), []byte(iptables.Tag)) ||
+		bytes.Contains(wire.Find(attrs, unix.NFTA_RULE_USERDATA), []byte(iptables.Tag))
 }
 
 // An element is what a map has for a key: the data of values, or a chain.

@@ -8,30 +8,13 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
+	"github.com/sidecar-cni/sidecar-cni/contract/protocol"
 )
 
-const (
-	userAgent = "sidecar-cni"
-	// agentURL is where the protocol's paths begin. Its host means nothing: the socket does.
-	agentURL = "http://agent/"
-	// maxAnswer is far above the largest pod that the API server would store.
-	maxAnswer = 4 << 20
-)
-
-// A refusal is the body of every answer of the agent that is not a pod.
-type refusal struct {
-	Reason  string `json:"reason"`
-	UID     string `json:"uid"`
-	Message string `json:"message"`
-}
-
-// The reasons of a 404 that is about the pod. Others are about the path: such an agent speaks
-// another protocol.
-const (
-	reasonAbsent = "absent"
-	reasonUID    = "uid"
-)
+// userAgent is how the plugin calls itself.
+const userAgent = names.Plugin
 
 func (s Sources) askAgent(ctx context.Context, ref Ref) answer {
 	a := s.readAgent(ctx, ref)
@@ -44,8 +27,8 @@ func (s Sources) askAgent(ctx context.Context, ref Ref) answer {
 // readAgent writes one request and reads one answer. A connection is all that it takes: net/http's
 // Transport would add two goroutines and a pool for each.
 func (s Sources) readAgent(ctx context.Context, ref Ref) answer {
-	path := "v2/pods/" + url.PathEscape(ref.Namespace) + "/" + url.PathEscape(ref.Name) + "?uid=" + url.QueryEscape(ref.UID)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, agentURL+path, http.NoBody)
+	where := protocol.Origin + protocol.PodPath(ref.Namespace, ref.Name, ref.UID)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where, http.NoBody)
 	if err != nil {
 		return silence(ctx, err)
 	}
@@ -60,7 +43,7 @@ func (s Sources) readAgent(ctx context.Context, ref Ref) answer {
 	if err := req.Write(conn); err != nil {
 		return silence(ctx, err)
 	}
-	resp, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, maxAnswer)), req)
+	resp, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, protocol.MaxAnswer)), req)
 	if err != nil {
 		return silence(ctx, err)
 	}
@@ -86,14 +69,14 @@ func readAnswer(status int, body []byte, ref Ref) answer {
 	if status == http.StatusOK {
 		return ref.take(body)
 	}
-	var why refusal
+	var why protocol.Refusal
 	err := json.Unmarshal(body, &why)
 	switch {
 	case status == http.StatusServiceUnavailable:
 		return answer{verdict: undecided, err: fmt.Errorf("it cannot tell now: %s", brief(why.Message))}
-	case status == http.StatusNotFound && err == nil && why.Reason == reasonAbsent:
+	case status == http.StatusNotFound && err == nil && why.Reason == protocol.ReasonAbsent:
 		return answer{verdict: absent, err: errAbsent}
-	case status == http.StatusNotFound && err == nil && why.Reason == reasonUID && ref.UID != "":
+	case status == http.StatusNotFound && err == nil && why.Reason == protocol.ReasonUID && ref.UID != "":
 		return answer{verdict: absent, err: ref.otherUID(why.UID)}
 	default:
 		return answer{verdict: away, err: fmt.Errorf("%w: status %d", errNonsense, status)}

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/protocol"
 )
 
 func (s Sources) askAPI(ctx context.Context, q question) answer {
@@ -47,7 +49,7 @@ func (a access) read(ctx context.Context, dial Dial, q question) answer {
 		return a.unheard(ctx, err)
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, protocol.MaxAnswer))
 	if err != nil {
 		return a.unheard(ctx, err)
 	}

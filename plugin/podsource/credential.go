@@ -2,11 +2,10 @@ package podsource
 
 import (
 	"crypto/x509"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/serviceaccount"
 )
 
 // A credential is what the API server is shown and where it is kept, to be named when it does not
@@ -54,33 +53,13 @@ func (c credential) claims() (who string, until time.Time) {
 	if c.certificate != nil {
 		return fmt.Sprintf("user %q", brief(c.certificate.Subject.CommonName)), c.certificate.NotAfter
 	}
-	parts := strings.Split(c.token, ".")
-	if len(parts) != 3 {
+	said, ok := serviceaccount.ReadToken([]byte(c.token))
+	if !ok {
 		return "", time.Time{}
 	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil {
-		return "", time.Time{}
+	if namespace, account, ok := said.Account(); ok {
+		// what kubectl calls it
+		return fmt.Sprintf("serviceaccount %s/%s", brief(namespace), brief(account)), said.Expires.Time()
 	}
-	var claims struct {
-		Subject string  `json:"sub"`
-		Expires float64 `json:"exp"`
-	}
-	if err := json.Unmarshal(payload, &claims); err != nil {
-		return "", time.Time{}
-	}
-	if claims.Expires > 0 {
-		until = time.Unix(int64(claims.Expires), 0)
-	}
-	return subject(claims.Subject), until
-}
-
-// subject turns "system:serviceaccount:a:b" into what kubectl calls it.
-func subject(name string) string {
-	account, ok := strings.CutPrefix(name, "system:serviceaccount:")
-	namespace, account, ok2 := strings.Cut(account, ":")
-	if ok && ok2 {
-		return fmt.Sprintf("serviceaccount %s/%s", brief(namespace), brief(account))
-	}
-	return fmt.Sprintf("user %q", brief(name))
+	return fmt.Sprintf("user %q", brief(said.Subject)), said.Expires.Time()
 }

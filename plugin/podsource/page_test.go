@@ -6,9 +6,10 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/protocol"
 )
 
 // The protocol's page shows a pod and three refusals, in this order, and an outcome.
@@ -35,9 +36,9 @@ func TestExamplesOfThePageAreWhatIsSpoken(t *testing.T) {
 			t.Errorf("got %q, want %q from %s", got, want[i], example[0])
 		}
 	}
-	told, err := json.Marshal(Outcome{
+	told, err := json.Marshal(protocol.Outcome{
 		Command: "ADD", Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID, Outcome: "failed", Reason: "denied",
-		Message: "read pod shop/web-0 (2ms): access denied: ...", Phases: map[string]time.Duration{"find": 2100 * time.Microsecond},
+		Message: "read pod shop/web-0 (2ms): access denied: ...", Phases: map[string]float64{"find": 0.0021},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -7,15 +7,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/protocol"
 	"github.com/sidecar-cni/sidecar-cni/test/agent"
 )
 
 func TestReportReachesTheAgent(t *testing.T) {
 	t.Parallel()
 	node := agent.Start(t)
-	Sources{AgentSocket: node.Socket()}.Report(Outcome{
+	Sources{AgentSocket: node.Socket()}.Report(protocol.Outcome{
 		Command: "ADD", Namespace: "shop", Name: "web-0", UID: "5d1c", Outcome: "failed", Reason: "gone", Message: "why",
-		Phases: map[string]time.Duration{"find": 1500 * time.Microsecond},
+		Phases: map[string]float64{"find": 0.0015},
 	})
 	want := agent.Outcome{
 		Command: "ADD", Namespace: "shop", Name: "web-0", UID: "5d1c", Outcome: "failed", Reason: "gone", Message: "why",
@@ -39,7 +40,7 @@ func TestReportIsNotHeldUp(t *testing.T) {
 				w := newWorld(t)
 				set(w)
 				started := time.Now()
-				w.sources().Report(Outcome{Command: "ADD"})
+				w.sources().Report(protocol.Outcome{Command: "ADD"})
 				if took := time.Since(started); took > reportTimeout {
 					t.Errorf("it took %v, want at most %v", took, reportTimeout)
 				}

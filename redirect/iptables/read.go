@@ -57,7 +57,7 @@ func withoutDots(spec string) string {
 	return strings.Join(words, " ")
 }
 
-func isOurs(spec string) bool { return strings.Contains(spec, `--comment "`+tag) }
+func isOurs(spec string) bool { return strings.Contains(spec, `--comment "`+Tag) }
 
 func isHook(chain string) bool {
 	return chain == redirect.Prerouting.String() || chain == redirect.Output.String()

@@ -10,8 +10,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
-// tag begins the comment of every rule that is ours, for people and for Remove.
-const tag = "sidecar-cni: "
+// Tag begins the comment of every rule that is ours, for people and for Remove.
+const Tag = "sidecar-cni: "
 
 // specs writes a rule as iptables-save prints it, without its chain. What other dialects keep in a
 // list is a rule each.
@@ -89,7 +89,7 @@ func spec(m redirect.Match, r redirect.Rule, f redirect.Family) string {
 	if m.State != 0 {
 		add("-m conntrack --ctstate %s", states(m.State))
 	}
-	add("-m comment --comment %q", tag+r.Why)
+	add("-m comment --comment %q", Tag+r.Why)
 	add("-j %s", target(r.Then, f))
 	return strings.Join(words, " ")
 }
