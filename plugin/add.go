@@ -10,6 +10,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
 // add redirects a new pod, if it is ours. What the previous plugins made of it is the answer in any
@@ -24,11 +25,11 @@ func add(ctx context.Context, c *call) error {
 		c.answer = answer
 		return nil
 	}
-	n, err := openSandbox(c.netns)
+	n, err := openNamespace(c.netns)
 	if err != nil {
 		return err
 	}
-	defer n.close()
+	defer n.Close()
 	decision, err := c.ask(ctx)
 	switch {
 	case err != nil:
@@ -52,7 +53,7 @@ func (c *call) skip(why redirect.Skip) {
 // program writes rules and record. The record comes first, unseen: most of what can fail about it
 // fails before the kernel was touched. Without a record the rules go again, as far as this call
 // wrote them: nobody could verify them.
-func (c *call) program(ctx context.Context, n *sandbox, policy redirect.Policy) error {
+func (c *call) program(ctx context.Context, n *podns.Namespace, policy redirect.Policy) error {
 	c.outcome.backend = c.backendFor(n)
 	tables, err := findBackend(c.outcome.backend)
 	if err != nil {
@@ -66,7 +67,7 @@ func (c *call) program(ctx context.Context, n *sandbox, policy redirect.Policy) 
 	}
 	c.took("record", began)
 	began = time.Now()
-	err = c.within(n, func() error { return c.apply(ctx, tables, rules, draft) })
+	err = n.Do(func() error { return c.apply(ctx, tables, rules, draft) })
 	c.took("apply", began)
 	if err != nil {
 		draft.Discard()
@@ -76,11 +77,11 @@ func (c *call) program(ctx context.Context, n *sandbox, policy redirect.Policy) 
 	return nil
 }
 
-func (c *call) draft(n *sandbox, rules redirect.Ruleset, policy redirect.Policy) (record.Draft, error) {
+func (c *call) draft(n *podns.Namespace, rules redirect.Ruleset, policy redirect.Policy) (record.Draft, error) {
 	return c.records().Draft(record.Record{
 		Attachment: c.attachment,
 		Network:    c.Network,
-		Netns:      n.id,
+		Netns:      record.Netns{Path: c.netns, Device: n.ID.Device, Inode: n.ID.Inode},
 		Pod:        record.Pod{Namespace: c.pod.Namespace, Name: c.pod.Name, UID: c.pod.UID},
 		Backend:    c.outcome.backend,
 		Revision:   record.Revision(rules),

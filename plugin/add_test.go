@@ -593,9 +593,10 @@ func TestTheHostsNamespaceIsRefused(t *testing.T) {
 	t.Parallel()
 	host, n := netns.New(t), newNode(t)
 	n.agent.Put(meshed(nil))
+	const own = "/proc/thread-self/ns/net"
 	for _, command := range []string{"ADD", "CHECK", "DEL"} {
 		host.Do(t, func() {
-			n.call(request{command: command, netns: ownNetns}).want(t, 8, ownNetns, "it is the host's: the plugin runs in it")
+			n.call(request{command: command, netns: own}).want(t, 8, own, "it is the host's: the plugin runs in it")
 		})
 	}
 	wantUntouched(t, host)

@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
-	"runtime/debug"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
-	"github.com/containernetworking/plugins/pkg/ns"
 	"go.uber.org/zap"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
@@ -18,6 +15,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/plugin/podsource"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
 // plugin answers one call.
@@ -89,35 +87,13 @@ func (p *plugin) verb(command string, do verb) func(*skel.CmdArgs) error {
 	}
 }
 
-// guard turns a panic into an error: the runtime is owed an answer that it can read.
-func guard(stderr io.Writer, do func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			fmt.Fprintf(stderr, "panic: %v\n%s", p, debug.Stack())
-			err = fmt.Errorf("%w: %v", errPanic, p)
-		}
-	}()
-	return do()
-}
-
-// within calls do in a pod's namespace. The thread that is sent there is the caller's own:
-// ns.NetNS.Do starts another one, a quarter of a millisecond. One that cannot come back stays
-// locked: nothing else ever runs on it.
-func (c *call) within(n *sandbox, do func() error) error {
-	runtime.LockOSThread()
-	home, err := ns.GetCurrentNS()
-	if err != nil {
-		return fmt.Errorf("open own network namespace: %w", err)
+// guard calls a function. A panic of it becomes an error, since the runtime is owed an answer that
+// it can read, and its stack goes to standard error.
+func guard(stderr io.Writer, do func() error) error {
+	err := podns.Guard(do)
+	if p, ok := errors.AsType[*podns.Panic](err); ok {
+		fmt.Fprintf(stderr, "%v\n%s", p, p.Stack)
 	}
-	defer func() { _ = home.Close() }() // it was only looked into
-	if err := n.ns.Set(); err != nil {
-		return err
-	}
-	err = guard(c.stderr, do)
-	if back := home.Set(); back != nil {
-		return errors.Join(err, fmt.Errorf("leave network namespace: %w", back))
-	}
-	runtime.UnlockOSThread()
 	return err
 }
 

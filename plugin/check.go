@@ -9,6 +9,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
 // check compares the kernel with what ADD recorded, and changes nothing. What the annotations say
@@ -24,14 +25,14 @@ func check(ctx context.Context, c *call) error {
 	}
 	c.claim()
 	c.outcome.path = "record"
-	n, err := openSandbox(c.netns)
+	n, err := openNamespace(c.netns)
 	if err != nil {
 		return err
 	}
-	defer n.close()
-	if n.id.Device != recorded.Netns.Device || n.id.Inode != recorded.Netns.Inode {
+	defer n.Close()
+	if n.ID.Device != recorded.Netns.Device || n.ID.Inode != recorded.Netns.Inode {
 		return rulesDiffer.fail("check pod %s: its network namespace is %d, ADD programmed %d at %s",
-			c.podName(), n.id.Inode, recorded.Netns.Inode, recorded.Netns.Path)
+			c.podName(), n.ID.Inode, recorded.Netns.Inode, recorded.Netns.Path)
 	}
 	rules := redirect.Compile(recorded.Policy)
 	if record.Revision(rules) != recorded.Revision {
@@ -48,11 +49,11 @@ func (c *call) checkUnrecorded(ctx context.Context) error {
 		c.skip(skip)
 		return nil
 	}
-	n, err := openSandbox(c.netns)
+	n, err := openNamespace(c.netns)
 	if err != nil {
 		return err
 	}
-	defer n.close()
+	defer n.Close()
 	decision, err := c.ask(ctx)
 	if err != nil {
 		return err
@@ -65,13 +66,13 @@ func (c *call) checkUnrecorded(ctx context.Context) error {
 	return c.verify(ctx, n, redirect.Compile(decision.Policy))
 }
 
-func (c *call) verify(ctx context.Context, n *sandbox, rules redirect.Ruleset) error {
+func (c *call) verify(ctx context.Context, n *podns.Namespace, rules redirect.Ruleset) error {
 	tables, err := findBackend(c.outcome.backend)
 	if err != nil {
 		return kernelRefused.fail("check pod %s: %w", c.podName(), err)
 	}
 	began := time.Now()
-	err = c.within(n, func() error {
+	err = n.Do(func() error {
 		c.outcome.problems, err = tables.Verify(ctx, rules)
 		return err
 	})

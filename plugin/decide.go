@@ -11,6 +11,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
 // decideUnasked says why a pod is not ours, if what the runtime told is enough to say so. Nothing
@@ -110,8 +111,8 @@ func (c *call) wrong() error {
 
 // backendFor returns the backend for a namespace: iptables' owner match is refused in that of
 // another user namespace.
-func (c *call) backendFor(n *sandbox) string {
-	if c.Backend != netconf.NFTables && n.foreign() {
+func (c *call) backendFor(n *podns.Namespace) string {
+	if c.Backend != netconf.NFTables && n.Foreign() {
 		return netconf.NFTables
 	}
 	return c.Backend

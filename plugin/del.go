@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
 // del forgets an attachment. The rules go with the namespace: taking them away earlier would let a
@@ -11,12 +13,12 @@ import (
 // a DEL that fails holds up the end of the pod.
 func del(_ context.Context, c *call) error {
 	if c.netns != "" {
-		n, err := openSandbox(c.netns)
-		if errors.Is(err, errHostNetns) {
+		n, err := openNamespace(c.netns)
+		if errors.Is(err, podns.ErrHost) {
 			return err
 		}
 		if err == nil {
-			n.close()
+			n.Close()
 		}
 	}
 	there, err := c.records().Delete(c.attachment)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/plugin/podsource"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
 // fault is a kind of refusal: its number in the CNI result, its word in logs and metrics, and what
@@ -69,9 +70,6 @@ var (
 		"report it, together with what the runtime's log shows of the plugin's standard error"}
 )
 
-// errPanic is a fault of ours wherever it happens.
-var errPanic = errors.New("panic")
-
 // faults lists them for the reference page.
 var faults = []fault{
 	brokenResult, badConf, badNetns, tryLater, tooSlow, unavailable, badPod, kernelRefused, denied, podGone, rulesDiffer, badState, ownKernel, foreignRules, ownFault,
@@ -97,8 +95,9 @@ func classify(err error) *failure {
 	var known *failure
 	var mistakes redirect.Mistakes
 	var search *podsource.Error
+	var panicked *podns.Panic
 	switch {
-	case errors.Is(err, errPanic):
+	case errors.As(err, &panicked): // a fault of ours wherever it happens
 		return &failure{ownFault, err}
 	case errors.As(err, &known):
 		return known

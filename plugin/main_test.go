@@ -12,6 +12,9 @@ import (
 	"testing"
 )
 
+// within is set where a test runs once more, in a process of its own.
+const within = "SIDECAR_CNI_TEST_WITHIN"
+
 // A runtime reads standard output and the exit code. What the program reads is its process's, so
 // each row has its own.
 func TestWhatTheProgramAnswers(t *testing.T) {

@@ -219,13 +219,13 @@ func TestAPanicIsAnAnswer(t *testing.T) {
 	t.Parallel()
 	ns := netns.New(t)
 	here := func(*call) error { panic("out of\nhand") }
-	inside := func(c *call) error {
-		n, err := openSandbox(ns.Path())
+	inside := func(*call) error {
+		n, err := openNamespace(ns.Path())
 		if err != nil {
 			return err
 		}
-		defer n.close()
-		if err := c.within(n, func() error { panic("out of\nhand") }); err != nil {
+		defer n.Close()
+		if err := n.Do(func() error { panic("out of\nhand") }); err != nil {
 			return kernelRefused.fail("redirect pod: %w", err)
 		}
 		return nil

@@ -13,6 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
 // A census knows which process is which pod's. Processes are counted once, and only if somebody
@@ -103,15 +105,15 @@ func uidOf(part string) types.UID {
 // initProcesses are the processes of a pod that were not started by another one in it, but by the
 // runtime. CRI-O's conmon can be in the pod's cgroup; then it is in the host's network, and those
 // that it started count.
-func (c *census) initProcesses(uid types.UID, host hostNamespaces) ([]int, error) {
+func (c *census) initProcesses(uid types.UID, host podns.Host) ([]int, error) {
 	all, err := c.count()
 	if err != nil {
 		return nil, err
 	}
 	inside := map[int]bool{}
 	for _, pid := range all[uid] {
-		id, err := stat(c.file(pid, "ns/net"))
-		inside[pid] = err != nil || !host.has(id)
+		id, err := podns.Identify(c.file(pid, "ns/net"))
+		inside[pid] = err != nil || !host.Has(id)
 	}
 	var initProcesses []int
 	for _, pid := range all[uid] {
@@ -160,12 +162,12 @@ func (c *census) age(pid int) time.Duration {
 
 // mountOf returns where the host has a network namespace mounted, which is where the runtime said
 // it was.
-func (c *census) mountOf(id inode) (string, bool) {
+func (c *census) mountOf(id podns.ID) (string, bool) {
 	data, err := os.ReadFile(c.file(1, "mountinfo"))
 	if err != nil {
 		return "", false
 	}
-	root := fmt.Sprintf("net:[%d]", id.number)
+	root := fmt.Sprintf("net:[%d]", id.Inode)
 	for line := range strings.Lines(string(data)) {
 		if fields := strings.Fields(line); len(fields) > 4 && fields[3] == root { // proc_pid_mountinfo(5)
 			return fields[4], true

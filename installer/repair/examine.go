@@ -14,6 +14,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
 // examine looks at a pod and, in mode repair, mends it: while its namespace is open.
@@ -41,7 +42,7 @@ func (r *Repairer) examine(ctx context.Context, s search, one *subject) Result {
 	case err != nil:
 		return one.result(Unreachable, "its network namespace was not found: "+oneLine(err))
 	}
-	defer at.close()
+	defer at.ns.Close()
 	result := r.judge(ctx, at, one)
 	result.Netns = at.netns
 	switch {
@@ -68,7 +69,7 @@ func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", ";
 // with what the pod asks for now.
 func (r *Repairer) judge(ctx context.Context, at *place, one *subject) Result {
 	var chains []*chain
-	err := at.enter(func() (err error) {
+	err := at.within(podns.Apart, func() (err error) {
 		chains, err = look(r.proxyOf(at, one))
 		return err
 	})
@@ -193,7 +194,7 @@ func (r *Repairer) with(at *place, t task, do func(backend) error) error {
 	if !ok {
 		switch t.backend {
 		case netconf.NFTables:
-			return at.enter(func() error { return do(nft{}) })
+			return at.within(podns.Apart, func() error { return do(nft{}) })
 		case "":
 			return &lackingError{errors.New("find backend: none works on this node yet, the agent's /readyz says why")}
 		default:
@@ -208,9 +209,9 @@ func (r *Repairer) with(at *place, t task, do func(backend) error) error {
 		return do(xtables{tables})
 	}
 	if r.cfg.InRoot == nil {
-		return at.enter(run)
+		return at.within(podns.Apart, run)
 	}
-	return at.enterBy(r.cfg.InRoot, run)
+	return at.within(r.cfg.InRoot, run)
 }
 
 func (r *Repairer) verify(ctx context.Context, at *place, t task) (problems []redirect.Problem, err error) {
@@ -224,7 +225,7 @@ func (r *Repairer) verify(ctx context.Context, at *place, t task) (problems []re
 // backendFor returns the backend for a namespace: iptables' owner match is refused in that of
 // another user namespace.
 func (r *Repairer) backendFor(at *place) string {
-	if at.foreign() {
+	if at.ns.Foreign() {
 		return netconf.NFTables
 	}
 	return r.deps.Backend()

@@ -10,18 +10,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
 // A search finds the network namespaces of pods.
 type search struct {
-	host    hostNamespaces
+	host    podns.Host
 	records []record.Record
 	census  *census
 }
 
 // A place is where a pod's network namespace was found.
 type place struct {
-	*sandbox
+	ns     *podns.Namespace
 	netns  record.Netns
 	record *record.Record // the one about this very namespace; nil without
 	age    time.Duration  // of the oldest process that it was found by; 0 with a record
@@ -32,24 +33,24 @@ func (s search) find(one *subject) (*place, error) {
 	var errs []error
 	for i := range one.records {
 		rec := &one.records[i]
-		n, err := s.host.open(s.seen(rec.Netns.Path))
+		n, err := s.host.Open(s.seen(rec.Netns.Path))
 		switch {
 		case err != nil:
-			errs = append(errs, fmt.Errorf("by record: %w", err))
-		case n.id != inodeOf(rec.Netns):
-			n.close()
-			errs = append(errs, fmt.Errorf("by record: %s is %d by now, recorded was %d", rec.Netns.Path, n.id.number, rec.Netns.Inode))
+			errs = append(errs, fmt.Errorf("by record: %w", explain(err)))
+		case n.ID != idOf(rec.Netns):
+			n.Close()
+			errs = append(errs, fmt.Errorf("by record: %s is %d by now, recorded was %d", rec.Netns.Path, n.ID.Inode, rec.Netns.Inode))
 		default:
-			return &place{sandbox: n, netns: rec.Netns, record: rec}, nil
+			return &place{ns: n, netns: rec.Netns, record: rec}, nil
 		}
 	}
 	n, netns, age, err := s.byProcess(one.pod.UID)
 	if err != nil {
 		return nil, errors.Join(append(errs, fmt.Errorf("by cgroup: %w", err))...)
 	}
-	p := &place{sandbox: n, netns: netns, age: age}
+	p := &place{ns: n, netns: netns, age: age}
 	for i := range one.records {
-		if rec := &one.records[i]; inodeOf(rec.Netns) == n.id {
+		if rec := &one.records[i]; idOf(rec.Netns) == n.ID {
 			p.record = rec
 		}
 	}
@@ -59,9 +60,9 @@ func (s search) find(one *subject) (*place, error) {
 // byProcess opens the namespace that the first processes of a pod's containers are in. Deeper down
 // others may be, where a pod runs containers of its own. What a runtime keeps in a pod's cgroup is
 // in the host's and does not count.
-func (s search) byProcess(uid types.UID) (found *sandbox, netns record.Netns, age time.Duration, err error) {
-	if s.host.why != nil {
-		return nil, record.Netns{}, 0, fmt.Errorf("tell the host's network namespace: %w", s.host.why)
+func (s search) byProcess(uid types.UID) (found *podns.Namespace, netns record.Netns, age time.Duration, err error) {
+	if s.host.Unknown != nil {
+		return nil, record.Netns{}, 0, fmt.Errorf("tell the host's network namespace: %w", explain(s.host.Unknown))
 	}
 	pids, err := s.census.initProcesses(uid, s.host)
 	if err != nil {
@@ -77,14 +78,14 @@ func (s search) byProcess(uid types.UID) (found *sandbox, netns record.Netns, ag
 		case err != nil:
 			why = err
 		case found == nil:
-			found, netns = n, record.Netns{Path: fmt.Sprintf("/proc/%d/ns/net", pid), Device: n.id.device, Inode: n.id.number}
-		case found.id != n.id:
-			n.close()
-			found.close()
+			found, netns = n, record.Netns{Path: fmt.Sprintf("/proc/%d/ns/net", pid), Device: n.ID.Device, Inode: n.ID.Inode}
+		case found.ID != n.ID:
+			n.Close()
+			found.Close()
 			return nil, record.Netns{}, 0, fmt.Errorf("its containers are in two network namespaces, %d and %d: which is the pod's cannot be told",
-				found.id.number, n.id.number)
+				found.ID.Inode, n.ID.Inode)
 		default:
-			n.close()
+			n.Close()
 		}
 	}
 	if found == nil {
@@ -95,13 +96,13 @@ func (s search) byProcess(uid types.UID) (found *sandbox, netns record.Netns, ag
 
 // openProcess opens the namespace of a process, which is still the pod's when that is done: ids are
 // used again.
-func (s search) openProcess(pid int, uid types.UID) (*sandbox, error) {
-	n, err := s.host.open(s.census.file(pid, "ns/net"))
+func (s search) openProcess(pid int, uid types.UID) (*podns.Namespace, error) {
+	n, err := s.host.Open(s.census.file(pid, "ns/net"))
 	if err != nil {
-		return nil, err
+		return nil, explain(err)
 	}
 	if s.census.podOf(pid) != uid {
-		n.close()
+		n.Close()
 		return nil, fmt.Errorf("process %d ended meanwhile", pid)
 	}
 	return n, nil

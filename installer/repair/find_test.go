@@ -191,7 +191,7 @@ func TestTheAgentsNamespaceIsNeverEntered(t *testing.T) {
 	}
 	n.write(r)
 	n.process(50, 1, "/proc/thread-self/ns/net", cgroupOf("web-0"))
-	n.want(n.pass(), repair.Unreachable, "", "or the agent's", "no process")
+	n.want(n.pass(), repair.Unreachable, "", "the agent runs in it", "no process")
 }
 
 // Without the host's first process nobody can tell the host's namespace from a pod's: a record can,

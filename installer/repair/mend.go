@@ -14,6 +14,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
 // mend does what ADD would have done: writes the rules, reads them back and records them. The
@@ -78,7 +79,7 @@ func (p *place) network() string {
 func (s search) recordable(at *place) record.Netns {
 	netns := at.netns
 	if strings.HasPrefix(netns.Path, "/proc/") {
-		if path, ok := s.census.mountOf(at.id); ok {
+		if path, ok := s.census.mountOf(at.ns.ID); ok {
 			netns.Path = path
 		}
 	}
@@ -127,7 +128,7 @@ func (r *Repairer) gone(n record.Netns) bool {
 	if err != nil || fsys.Type != unix.NSFS_MAGIC || unix.Stat(path, &st) != nil {
 		return false
 	}
-	return inode{st.Dev, st.Ino} != inodeOf(n)
+	return podns.ID{Device: st.Dev, Inode: st.Ino} != idOf(n)
 }
 
 // age is how long ago the record of an attachment was written. That of one that is gone is none.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
 const (
@@ -68,7 +69,7 @@ func (r *Repairer) Pass(ctx context.Context) (Summary, error) {
 func (r *Repairer) pass(ctx context.Context) (Summary, error) {
 	records, err := r.cfg.Records.Heads()
 	errs := []error{err} // about some records: the others count
-	host, err := r.readHostNamespaces()
+	host, err := podns.FindHost(r.cfg.HostProc, "the agent")
 	errs = append(errs, err)
 	var summary Summary
 	if r.cfg.Mode != Off && err == nil {

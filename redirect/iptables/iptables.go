@@ -22,9 +22,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 	"github.com/sidecar-cni/sidecar-cni/redirect/routing"
 	"github.com/sidecar-cni/sidecar-cni/redirect/traces"
 )
@@ -215,31 +214,11 @@ func (t *Tables) used() (families, error) {
 
 // explain adds what is behind a refusal that the programs do not understand themselves.
 func explain(err error) error {
-	if err != nil && inOtherUserNamespace() {
+	if err != nil && podns.Foreign() {
 		return fmt.Errorf("%w: the namespace belongs to a user namespace of its own (hostUsers: false), where the kernel "+
 			"refuses owner matches of iptables: use the nftables backend", err)
 	}
 	return err
-}
-
-// inOtherUserNamespace reports whether the calling thread's network namespace belongs to a user
-// namespace that is not ours.
-func inOtherUserNamespace() bool {
-	network, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		return false
-	}
-	defer func() { _ = network.Close() }()
-	fd, err := unix.IoctlRetInt(int(network.Fd()), unix.NS_GET_USERNS)
-	if err != nil {
-		return errors.Is(err, unix.EPERM) // the kernel shows only what lies within our own
-	}
-	defer func() { _ = unix.Close(fd) }()
-	var owner, own unix.Stat_t
-	if unix.Fstat(fd, &owner) != nil || unix.Stat("/proc/self/ns/user", &own) != nil {
-		return false
-	}
-	return owner.Ino != own.Ino
 }
 
 // Remove deletes our rules and chains, and the addresses and routes of the ruleset. What is not
