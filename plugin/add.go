@@ -9,6 +9,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/backend"
 	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
@@ -54,8 +55,8 @@ func (c *call) skip(why redirect.Skip) {
 // fails before the kernel was touched. Without a record the rules go again, as far as this call
 // wrote them: nobody could verify them.
 func (c *call) program(ctx context.Context, n *podns.Namespace, policy redirect.Policy) error {
-	c.outcome.backend = c.backendFor(n)
-	tables, err := findBackend(c.outcome.backend)
+	c.outcome.backend = backend.For(c.Backend, n)
+	tables, err := backend.Find(c.outcome.backend)
 	if err != nil {
 		return kernelRefused.fail("redirect pod %s: %w", c.podName(), err)
 	}
@@ -90,8 +91,8 @@ func (c *call) draft(n *podns.Namespace, rules redirect.Ruleset, policy redirect
 }
 
 // apply writes the rules into the calling thread's namespace, and shows the record.
-func (c *call) apply(ctx context.Context, tables backend, rules redirect.Ruleset, draft record.Draft) error {
-	other, err := otherRules(ctx, c.outcome.backend)
+func (c *call) apply(ctx context.Context, tables backend.Backend, rules redirect.Ruleset, draft record.Draft) error {
+	other, err := backend.OtherRules(ctx, c.outcome.backend)
 	if err != nil {
 		return err
 	}

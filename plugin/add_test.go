@@ -36,7 +36,7 @@ func TestAPodThatIsOursIsRedirected(t *testing.T) {
 	if r.answer != previous {
 		t.Errorf("answer %s", r.answer)
 	}
-	n.wantRedirected(ns, netconf.NFTables)
+	n.wantRedirected(ns, redirect.NFTables)
 	rec := n.recorded("0a1b")
 	if diff := cmp.Diff(record.Pod{Namespace: "shop", Name: "web-0", UID: uid}, rec.Pod); diff != "" || rec.Network != "pods" {
 		t.Errorf("recorded network %q, pod (-want +got):\n%s", rec.Network, diff)
@@ -67,7 +67,7 @@ func TestAPodThatIsOursIsRedirected(t *testing.T) {
 
 func TestEveryBackendRedirects(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{netconf.NFTables, netconf.IptablesNFT, netconf.IptablesLegacy} {
+	for _, name := range []string{redirect.NFTables, redirect.IptablesNFT, redirect.IptablesLegacy} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ns, n := netns.New(t), newNode(t)
@@ -83,13 +83,13 @@ func TestEveryBackendRedirects(t *testing.T) {
 
 func TestAUserNamespaceOfItsOwnGetsNFTables(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{netconf.NFTables, netconf.IptablesNFT, netconf.IptablesLegacy} {
+	for _, name := range []string{redirect.NFTables, redirect.IptablesNFT, redirect.IptablesLegacy} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ns, n := netns.NewInUserNamespace(t), newNode(t)
 			n.agent.Put(meshed(nil))
 			n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": name}}).want(t, 0)
-			n.wantRedirected(ns, netconf.NFTables)
+			n.wantRedirected(ns, redirect.NFTables)
 		})
 	}
 }
@@ -209,7 +209,7 @@ func TestAnnotationsThatAreNotToldAreAskedFor(t *testing.T) {
 				conf["runtimeConfig"] = map[string]any{netconf.AnnotationsCapability: json.RawMessage(told)}
 			}
 			n.call(request{command: "ADD", netns: ns.Path(), conf: conf}).want(t, 0)
-			n.wantRedirected(ns, netconf.NFTables)
+			n.wantRedirected(ns, redirect.NFTables)
 		})
 	}
 }
@@ -343,7 +343,7 @@ func TestPodsWithAKernelOfTheirOwn(t *testing.T) {
 				t.Errorf("notices %q", reported.Notices)
 			}
 			if row.outcome == "redirected" {
-				n.wantRedirected(ns, netconf.NFTables)
+				n.wantRedirected(ns, redirect.NFTables)
 				return
 			}
 			wantUntouched(t, ns)
@@ -384,7 +384,7 @@ func TestTheAPIServerIsAskedWhileTheAgentIsAway(t *testing.T) {
 		"agentSocket": filepath.Join(t.TempDir(), "nobody"), "kubeconfig": api.Kubeconfig(),
 	}})
 	r.want(t, 0)
-	n.wantRedirected(ns, netconf.NFTables)
+	n.wantRedirected(ns, redirect.NFTables)
 	if r.last(t)["path"] != "api" {
 		t.Errorf("line %v", r.last(t))
 	}
@@ -484,7 +484,7 @@ func TestTheAgentHearsOfARefusal(t *testing.T) {
 // A second ADD that fails, of another interface at run time for one, leaves the first one's rules.
 func TestASecondADDThatFailsLeavesTheFirst(t *testing.T) {
 	t.Parallel()
-	for _, backend := range []string{netconf.NFTables, netconf.IptablesNFT, netconf.IptablesLegacy} {
+	for _, backend := range []string{redirect.NFTables, redirect.IptablesNFT, redirect.IptablesLegacy} {
 		for name, obstacle := range map[string]func(*node) map[string]any{
 			"the records' directory cannot be written": func(*node) map[string]any { return map[string]any{"stateDir": "/proc/nowhere"} },
 			"the record's name is taken": func(n *node) map[string]any {
@@ -547,7 +547,7 @@ func left(t *testing.T, ns *netns.NS) string {
 // Rules of two backends would redirect twice, and under TPROXY lead nowhere.
 func TestTheBackendOfAPodDoesNotChange(t *testing.T) {
 	t.Parallel()
-	backends := []string{netconf.NFTables, netconf.IptablesNFT, netconf.IptablesLegacy}
+	backends := []string{redirect.NFTables, redirect.IptablesNFT, redirect.IptablesLegacy}
 	for _, before := range backends {
 		for _, after := range backends {
 			if before == after {
@@ -583,7 +583,7 @@ func TestIptablesOfAnotherToolAreRefused(t *testing.T) {
 	n.agent.Put(meshed(nil))
 	ns.Run(t, "", "iptables-nft", "-t", "nat", "-N", "ISTIO_OUTPUT")
 	ns.Run(t, "", "iptables-nft", "-t", "nat", "-A", "ISTIO_OUTPUT", "-j", "RETURN")
-	n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": netconf.IptablesNFT}}).
+	n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": redirect.IptablesNFT}}).
 		want(t, 107, "ISTIO_OUTPUT", "another tool")
 }
 

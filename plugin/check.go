@@ -9,6 +9,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/backend"
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
@@ -62,12 +63,12 @@ func (c *call) checkUnrecorded(ctx context.Context) error {
 		c.skip(decision.Skip)
 		return nil
 	}
-	c.outcome.backend = c.backendFor(n)
+	c.outcome.backend = backend.For(c.Backend, n)
 	return c.verify(ctx, n, redirect.Compile(decision.Policy))
 }
 
 func (c *call) verify(ctx context.Context, n *podns.Namespace, rules redirect.Ruleset) error {
-	tables, err := findBackend(c.outcome.backend)
+	tables, err := backend.Find(c.outcome.backend)
 	if err != nil {
 		return kernelRefused.fail("check pod %s: %w", c.podName(), err)
 	}

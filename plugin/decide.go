@@ -9,9 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
-	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
 // decideUnasked says why a pod is not ours, if what the runtime told is enough to say so. Nothing
@@ -107,15 +105,6 @@ func (c *call) wrong() error {
 		return nil
 	}
 	return badConf.fail("read configuration of network %q: %s", c.Network, strings.Join(c.Mistakes, "; "))
-}
-
-// backendFor returns the backend for a namespace: iptables' owner match is refused in that of
-// another user namespace.
-func (c *call) backendFor(n *podns.Namespace) string {
-	if c.Backend != netconf.NFTables && n.Foreign() {
-		return netconf.NFTables
-	}
-	return c.Backend
 }
 
 // whyBackend says, behind an error, why it was not the configured backend that was tried.

@@ -20,6 +20,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/backend"
 	"github.com/sidecar-cni/sidecar-cni/test/agent"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
@@ -186,7 +187,7 @@ func invoke(t *testing.T, command string, do verb, args *skel.CmdArgs) response 
 // problems are the differences between a namespace and what a pod asks for.
 func problems(t *testing.T, ns *netns.NS, backendName string, p redirect.Policy) []redirect.Problem {
 	t.Helper()
-	tables, err := findBackend(backendName)
+	tables, err := backend.Find(backendName)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -47,7 +48,7 @@ func TestCheckVerifiesWhatWasProgrammed(t *testing.T) {
 	ns, n := netns.New(t), newNode(t)
 	n.add(ns)
 	n.agent.Put(meshed(map[string]string{"traffic.sidecar.istio.io/includeInboundPorts": "80a"}))
-	conf := map[string]any{"backend": netconf.IptablesNFT, "excludeNamespaces": []string{"shop"}}
+	conf := map[string]any{"backend": redirect.IptablesNFT, "excludeNamespaces": []string{"shop"}}
 	n.call(request{command: "CHECK", netns: ns.Path(), conf: conf}).want(t, 0)
 }
 
@@ -145,7 +146,7 @@ func TestDelForgetsOneAttachmentAndLeavesTheRules(t *testing.T) {
 	if len(files(n.state)) > 0 {
 		t.Errorf("records %q", files(n.state))
 	}
-	for _, p := range problems(t, ns, netconf.NFTables, policy) {
+	for _, p := range problems(t, ns, redirect.NFTables, policy) {
 		t.Errorf("after DEL: %s", p)
 	}
 }
@@ -210,7 +211,7 @@ func TestStatusFailsForWhatStays(t *testing.T) {
 	n := newNode(t)
 	away := map[string]any{"agentSocket": "/nowhere", "kubeconfig": "/nowhere"}
 	n.call(request{command: "STATUS", conf: away}).want(t, 0)
-	n.call(request{command: "STATUS", conf: map[string]any{"backend": netconf.IptablesLegacy}}).want(t, 0)
+	n.call(request{command: "STATUS", conf: map[string]any{"backend": redirect.IptablesLegacy}}).want(t, 0)
 	n.call(request{command: "STATUS", conf: map[string]any{"backend": "ebpf", "deadline": 1}}).want(t, 50, "ebpf", "deadline")
 	n.call(request{command: "STATUS", conf: map[string]any{"stateDir": "/etc/hosts"}}).want(t, 50, "/etc/hosts")
 }
@@ -362,13 +363,34 @@ func FuzzArgs(f *testing.F) {
 
 func TestARefusalSaysWhyItWasNotTheConfiguredBackend(t *testing.T) {
 	t.Parallel()
-	c := &call{Conf: netconf.Conf{Backend: netconf.IptablesNFT}}
-	c.outcome.backend = netconf.IptablesNFT
+	c := &call{Conf: netconf.Conf{Backend: redirect.IptablesNFT}}
+	c.outcome.backend = redirect.IptablesNFT
 	if got := c.whyBackend(); got != "" {
 		t.Errorf("it was: %q", got)
 	}
-	c.outcome.backend = netconf.NFTables
-	if got := c.whyBackend(); !strings.Contains(got, "user namespace") || !strings.Contains(got, netconf.IptablesNFT) {
+	c.outcome.backend = redirect.NFTables
+	if got := c.whyBackend(); !strings.Contains(got, "user namespace") || !strings.Contains(got, redirect.IptablesNFT) {
 		t.Errorf("got %q", got)
+	}
+}
+
+func TestWhyRulesWereNotWritten(t *testing.T) {
+	t.Parallel()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	refused := errors.New("refused")
+	known := badState.fail("write record: %w", refused)
+	for name, got := range map[string]struct {
+		err  error
+		want fault
+	}{
+		"the kernel refused them":              {(&call{}).explain(t.Context(), refused), kernelRefused},
+		"the time was over":                    {(&call{}).explain(over, refused), tooSlow},
+		"the cause has its kind":               {(&call{}).explain(t.Context(), known), badState},
+		"it has its kind, and no time is left": {(&call{}).explain(over, known), badState},
+	} {
+		if kind := classify(got.err); kind.fault != got.want || !errors.Is(got.err, refused) {
+			t.Errorf("%s: %s (%v), want %s", name, kind.word, got.err, got.want.word)
+		}
 	}
 }

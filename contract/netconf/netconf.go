@@ -54,9 +54,9 @@ type Setting struct {
 // Settings lists them all.
 var Settings = []Setting{
 	{
-		Key: "backend", Initial: `"nftables"`, Form: "`nftables`, `iptables-nft` or `iptables-legacy`",
+		Key: "backend", Initial: `"` + redirect.NFTables + `"`, Form: "`nftables`, `iptables-nft` or `iptables-legacy`",
 		About: "What programs the rules. The installer finds out what a node can. A pod with its own user namespace always gets nftables, since the kernel refuses the others there.",
-		read:  value(func(c *Conf) *string { return &c.Backend }, oneOf(NFTables, IptablesNFT, IptablesLegacy)),
+		read:  value(func(c *Conf) *string { return &c.Backend }, oneOf(redirect.Backends...)),
 	},
 	{
 		Key: "agentSocket", Initial: `"` + names.RunDir + "/" + names.AgentSocket + `"`, Form: "an absolute path",
@@ -179,11 +179,8 @@ var Settings = []Setting{
 	},
 }
 
-// The values of backend and dnsCapture.
+// The values of dnsCapture.
 const (
-	NFTables       = "nftables"
-	IptablesNFT    = "iptables-nft"
-	IptablesLegacy = "iptables-legacy"
 	captureServers = "servers"
 	captureAll     = "all"
 )

@@ -44,7 +44,7 @@ func TestSettings(t *testing.T) {
 		value  string
 		change func(*Conf)
 	}{
-		"backend":                  {`"iptables-legacy"`, func(c *Conf) { c.Backend = IptablesLegacy }},
+		"backend":                  {`"iptables-legacy"`, func(c *Conf) { c.Backend = redirect.IptablesLegacy }},
 		"agentSocket":              {`"/a"`, func(c *Conf) { c.AgentSocket = "/a" }},
 		"kubeconfig":               {`"/k"`, func(c *Conf) { c.Kubeconfig = "/k" }},
 		"stateDir":                 {`"/s"`, func(c *Conf) { c.StateDir = "/s" }},

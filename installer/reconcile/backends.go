@@ -8,11 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
-	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
-	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
+	"github.com/sidecar-cni/sidecar-cni/redirect/backend"
 )
 
 // Backends is what the node can be programmed with.
@@ -22,23 +20,21 @@ type Backends struct {
 	Warnings []string          // what the backend to be used lacks for some pods, which it refuses
 }
 
-var backends = []string{netconf.NFTables, netconf.IptablesNFT, netconf.IptablesLegacy}
-
 // probe tries out the backends in the order of preference. The one that is configured is taken at
 // its word only if it works: with another one every meshed pod would fail.
 func (p PluginSettings) probe(ctx context.Context) (Backends, error) {
 	found := Backends{Lacks: map[string]string{}}
 	var all []string
-	for _, backend := range backends {
-		warnings, err := p.try(ctx, backend)
-		found.Lacks[backend] = ""
+	for _, name := range redirect.Backends {
+		warnings, err := p.try(ctx, name)
+		found.Lacks[name] = ""
 		if err != nil {
-			found.Lacks[backend] = err.Error()
-			all = append(all, backend+": "+err.Error())
+			found.Lacks[name] = err.Error()
+			all = append(all, name+": "+err.Error())
 		}
-		wanted := p.Backend == backend || p.Backend == "auto" && found.Backend == ""
+		wanted := p.Backend == name || p.Backend == "auto" && found.Backend == ""
 		if err == nil && wanted {
-			found.Backend, found.Warnings = backend, warnings
+			found.Backend, found.Warnings = name, warnings
 		}
 	}
 	switch {
@@ -50,24 +46,27 @@ func (p PluginSettings) probe(ctx context.Context) (Backends, error) {
 	return found, fmt.Errorf("no backend works on this node: %s", strings.Join(all, "; "))
 }
 
-// try returns what the backend lacks for some pods; an error is about what it lacks for all.
-func (p PluginSettings) try(ctx context.Context, backend string) (warnings []string, err error) {
-	var lacks []redirect.Lack
-	switch backend {
-	case netconf.NFTables:
-		err = node.OnThread(func() error {
-			err := throwAway()
-			if err == nil {
-				lacks = nftables.Probe()
-			}
-			return err
-		})
-	case netconf.IptablesNFT:
-		lacks, err = p.tryIptables(ctx, iptables.NFT)
-	default:
-		lacks, err = p.tryIptables(ctx, iptables.Legacy)
+// try returns what the backend lacks for some pods; an error is about what it lacks for all. Programs
+// are the host's, which the plugin will find there.
+func (p PluginSettings) try(ctx context.Context, name string) (warnings []string, err error) {
+	thread := node.OnThread
+	if backend.RunsPrograms(name) {
+		if p.HostRoot == "" {
+			return nil, errors.New("not tried, without --host-root")
+		}
+		thread = func(do func() error) error { return node.InRoot(p.HostRoot, do) }
 	}
-	errs := []error{err}
+	var lacks []redirect.Lack
+	errs := []error{thread(func() error {
+		if err := throwAway(); err != nil {
+			return err
+		}
+		found, err := backend.Find(name)
+		if err == nil {
+			lacks = found.Probe(ctx)
+		}
+		return err
+	})}
 	for _, l := range lacks {
 		if l.Minor {
 			warnings = append(warnings, l.String())
@@ -76,24 +75,6 @@ func (p PluginSettings) try(ctx context.Context, backend string) (warnings []str
 		}
 	}
 	return warnings, errors.Join(errs...)
-}
-
-// tryIptables uses the host's programs, which the plugin will find there.
-func (p PluginSettings) tryIptables(ctx context.Context, variant iptables.Variant) (lacks []redirect.Lack, err error) {
-	if p.HostRoot == "" {
-		return nil, errors.New("not tried, without --host-root")
-	}
-	err = node.InRoot(p.HostRoot, func() error {
-		if err := throwAway(); err != nil {
-			return err
-		}
-		tables, err := iptables.Find(variant)
-		if err == nil {
-			lacks = tables.Probe(ctx)
-		}
-		return err
-	})
-	return lacks, err
 }
 
 // throwAway gives the calling thread, which shall end, a new network namespace. Without the right

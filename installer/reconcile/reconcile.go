@@ -9,9 +9,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
-	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
 // Reconciler makes passes over one node.
@@ -78,7 +78,7 @@ func (r *Reconciler) greetRuntime(ctx context.Context) {
 func (r *Reconciler) Entry() ([]byte, error) {
 	backend := r.known.Probed.Backend
 	if backend == "" {
-		backend = netconf.NFTables
+		backend = redirect.NFTables
 	}
 	return r.cfg.entry(r.known.Where, backend)
 }

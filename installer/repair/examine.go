@@ -9,11 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
-	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
-	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
+	"github.com/sidecar-cni/sidecar-cni/redirect/backend"
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
@@ -102,15 +100,15 @@ func (r *Repairer) compare(ctx context.Context, at *place, one *subject, words s
 	if at.record == nil && one.mistake != nil {
 		return one.result(Foreign, words)
 	}
-	policy, backend := one.policy, r.backendFor(at)
+	policy, name := one.policy, backend.For(r.deps.Backend(), at.ns)
 	if at.record != nil {
-		policy, backend = at.record.Policy, at.record.Backend
+		policy, name = at.record.Policy, at.record.Backend
 	}
 	rules := redirect.Compile(policy)
 	if at.record != nil && at.record.Revision != record.Revision(rules) {
 		return one.result(Foreign, "another version of sidecar-cni programmed it, which alone could tell whether its rules are whole")
 	}
-	problems, err := r.verify(ctx, at, task{backend, rules})
+	problems, err := r.verify(ctx, at, task{name, rules})
 	var lacking *lackingError
 	switch {
 	case errors.As(err, &lacking):
@@ -152,31 +150,6 @@ func unexpected(others []redirection) []redirect.Problem {
 	return problems
 }
 
-// A backend writes rules into the namespace of the calling thread, and compares.
-type backend interface {
-	// Apply returns a function that takes back what it did.
-	Apply(context.Context, redirect.Ruleset) (undo func(), err error)
-	Verify(context.Context, redirect.Ruleset) ([]redirect.Problem, error)
-}
-
-type nft struct{}
-
-func (nft) Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), err error) {
-	restore, err := nftables.Apply(ctx, rs)
-	return func() { restore(nil) }, err
-}
-
-func (nft) Verify(ctx context.Context, rs redirect.Ruleset) ([]redirect.Problem, error) {
-	return nftables.Verify(ctx, rs)
-}
-
-type xtables struct{ *iptables.Tables }
-
-func (x xtables) Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), err error) {
-	undo, _, err = x.Tables.Apply(ctx, rs)
-	return undo, err
-}
-
 // A task is what to do in a namespace.
 type task struct {
 	backend string
@@ -189,44 +162,27 @@ type lackingError struct{ error }
 func (e *lackingError) Unwrap() error { return e.error }
 
 // with calls do with the backend in the pod's namespace.
-func (r *Repairer) with(at *place, t task, do func(backend) error) error {
-	variant, ok := strings.CutPrefix(t.backend, "iptables-")
-	if !ok {
-		switch t.backend {
-		case netconf.NFTables:
-			return at.within(podns.Apart, func() error { return do(nft{}) })
-		case "":
-			return &lackingError{errors.New("find backend: none works on this node yet, the agent's /readyz says why")}
-		default:
-			return &lackingError{fmt.Errorf("find backend %q: there is none of that name", t.backend)}
-		}
+func (r *Repairer) with(at *place, t task, do func(backend.Backend) error) error {
+	if t.backend == "" {
+		return &lackingError{errors.New("find backend: none works on this node yet, the agent's /readyz says why")}
 	}
-	run := func() error {
-		tables, err := iptables.Find(iptables.Variant(variant))
+	thread := podns.Apart
+	if r.cfg.InRoot != nil && backend.RunsPrograms(t.backend) {
+		thread = r.cfg.InRoot
+	}
+	return at.within(thread, func() error {
+		found, err := backend.Find(t.backend)
 		if err != nil {
 			return &lackingError{err}
 		}
-		return do(xtables{tables})
-	}
-	if r.cfg.InRoot == nil {
-		return at.within(podns.Apart, run)
-	}
-	return at.within(r.cfg.InRoot, run)
+		return do(found)
+	})
 }
 
 func (r *Repairer) verify(ctx context.Context, at *place, t task) (problems []redirect.Problem, err error) {
-	err = r.with(at, t, func(b backend) (err error) {
+	err = r.with(at, t, func(b backend.Backend) (err error) {
 		problems, err = b.Verify(ctx, t.rules)
 		return err
 	})
 	return problems, err
-}
-
-// backendFor returns the backend for a namespace: iptables' owner match is refused in that of
-// another user namespace.
-func (r *Repairer) backendFor(at *place) string {
-	if at.ns.Foreign() {
-		return netconf.NFTables
-	}
-	return r.deps.Backend()
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/backend"
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
@@ -27,9 +28,9 @@ func (r *Repairer) mend(ctx context.Context, s search, at *place, one *subject) 
 	case one.mistake != nil:
 		return fmt.Errorf("read annotations: %w", one.mistake)
 	}
-	t := task{r.backendFor(at), redirect.Compile(policy)}
-	err := r.with(at, t, func(b backend) error {
-		undo, err := b.Apply(ctx, t.rules)
+	t := task{backend.For(r.deps.Backend(), at.ns), redirect.Compile(policy)}
+	err := r.with(at, t, func(b backend.Backend) error {
+		undo, _, err := b.Apply(ctx, t.rules)
 		if err != nil {
 			return err
 		}
@@ -38,7 +39,7 @@ func (r *Repairer) mend(ctx context.Context, s search, at *place, one *subject) 
 			err = fmt.Errorf("read back rules: %d differ, the first: %s", len(problems), problems[0])
 		}
 		if err != nil {
-			undo()
+			undo(nil)
 		}
 		return err
 	})

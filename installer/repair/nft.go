@@ -67,7 +67,7 @@ func (r *nftReader) dump(
 	kind uint16, family byte, filter []netlink.Attribute,
 ) ([]wire.Object, error) {
 	return r.socket.Dump(wire.Message{
-		Type:   unix.NFNL_SUBSYS_NFTABLES<<8 | kind,
+		Type:   wire.NFTables | kind,
 		Header: []byte{family, unix.NFNETLINK_V0, 0, 0}, Attrs: filter,
 	})
 }

@@ -21,17 +21,16 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 	"github.com/sidecar-cni/sidecar-cni/installer/repair"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
-	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
-	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
+	"github.com/sidecar-cni/sidecar-cni/redirect/backend"
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
 const (
 	statusKey   = "sidecar.istio.io/status"
-	nftBackend  = "nftables"
-	iptNFT      = "iptables-nft"
-	iptLegacy   = "iptables-legacy"
+	nftBackend  = redirect.NFTables
+	iptNFT      = redirect.IptablesNFT
+	iptLegacy   = redirect.IptablesLegacy
 	excludePort = "traffic.sidecar.istio.io/excludeOutboundPorts"
 )
 
@@ -198,24 +197,13 @@ func policyOf(t *testing.T, annotations map[string]string) redirect.Policy {
 }
 
 // apply programs a namespace as ADD does.
-func apply(t *testing.T, ns *netns.NS, backend string, p redirect.Policy) {
+func apply(t *testing.T, ns *netns.NS, name string, p redirect.Policy) {
 	t.Helper()
-	var err error
-	do := func(rs redirect.Ruleset) error {
-		_, err := nftables.Apply(t.Context(), rs)
-		return err
+	found, err := backend.Find(name)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if variant, ok := strings.CutPrefix(backend, "iptables-"); ok {
-		tables, err := iptables.Find(iptables.Variant(variant))
-		if err != nil {
-			t.Fatal(err)
-		}
-		do = func(rs redirect.Ruleset) error {
-			_, _, err := tables.Apply(t.Context(), rs)
-			return err
-		}
-	}
-	ns.Do(t, func() { err = do(redirect.Compile(p)) })
+	ns.Do(t, func() { _, _, err = found.Apply(t.Context(), redirect.Compile(p)) })
 	if err != nil {
 		t.Fatal(err)
 	}

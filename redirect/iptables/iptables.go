@@ -31,11 +31,18 @@ import (
 // Variant says which of the kernel's two interfaces a build of iptables uses.
 type Variant string
 
-// The variants, by the names that iptables gives them.
+// The variants.
 const (
-	NFT    Variant = "nft"
-	Legacy Variant = "legacy"
+	NFT    Variant = redirect.IptablesNFT
+	Legacy Variant = redirect.IptablesLegacy
 )
+
+// programs names the main program of each variant and family. Those that restore and save have its
+// name with an ending.
+var programs = map[Variant]map[redirect.Family]string{
+	NFT:    {redirect.IPv4: "iptables-nft", redirect.IPv6: "ip6tables-nft"},
+	Legacy: {redirect.IPv4: "iptables-legacy", redirect.IPv6: "ip6tables-legacy"},
+}
 
 // Tables is the host's iptables.
 type Tables struct {
@@ -67,8 +74,8 @@ func hasIPv6() bool {
 func Find(v Variant) (*Tables, error) {
 	t := &Tables{variant: v, tools: map[redirect.Family]tools{}}
 	var errs []error
-	for f, name := range map[redirect.Family]string{redirect.IPv4: "iptables-", redirect.IPv6: "ip6tables-"} {
-		name += string(v)
+	for _, f := range redirect.Families {
+		name := programs[v][f]
 		main, err1 := lookPath(name)
 		restore, err2 := lookPath(name + "-restore")
 		save, err3 := lookPath(name + "-save")
@@ -79,7 +86,7 @@ func Find(v Variant) (*Tables, error) {
 		}
 	}
 	if len(errs) > 0 {
-		return nil, fmt.Errorf("find iptables-%s: %w: install iptables 1.8 or later on the host, or choose another backend", v, errors.Join(errs...))
+		return nil, fmt.Errorf("find %s: %w: install iptables 1.8 or later on the host, or choose another backend", v, errors.Join(errs...))
 	}
 	return t, nil
 }
@@ -131,7 +138,7 @@ func (t *Tables) Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), w
 		}
 		if err != nil {
 			undo()
-			return nil, nil, fmt.Errorf("program iptables-%s for %s: %w", t.variant, f, err)
+			return nil, nil, fmt.Errorf("program %s for %s: %w", t.variant, f, err)
 		}
 	}
 	return undo, warnings, nil
@@ -226,7 +233,7 @@ func explain(err error) error {
 func (t *Tables) Remove(ctx context.Context, rs redirect.Ruleset) error {
 	for _, f := range t.families() {
 		if err := t.restoreTo(ctx, change{family: f}); err != nil {
-			return fmt.Errorf("remove from iptables-%s for %s: %w", t.variant, f, err)
+			return fmt.Errorf("remove from %s for %s: %w", t.variant, f, err)
 		}
 	}
 	return routing.Remove(rs)
@@ -242,7 +249,7 @@ func (t *Tables) Verify(ctx context.Context, rs redirect.Ruleset) ([]redirect.Pr
 	for _, f := range t.families() {
 		have, err := t.read(ctx, f)
 		if err != nil {
-			return nil, fmt.Errorf("read iptables-%s for %s: %w", t.variant, f, err)
+			return nil, fmt.Errorf("read %s for %s: %w", t.variant, f, err)
 		}
 		problems = append(problems, have.verify(rs, f)...)
 	}

@@ -86,7 +86,10 @@ func (t *table) attrs() []netlink.Attribute {
 
 // Remove deletes our table, and the addresses and routes of the ruleset. What is not there is not
 // missed.
-func Remove(rs redirect.Ruleset) error {
+func Remove(ctx context.Context, rs redirect.Ruleset) error {
+	if err := ctx.Err(); err != nil { // the kernel's part cannot be broken off
+		return err
+	}
 	if err := removeTable(); err != nil {
 		return err
 	}

@@ -1,6 +1,8 @@
 package nftables
 
 import (
+	"context"
+
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/routing"
 )
@@ -9,14 +11,14 @@ const probeTable = "sidecar-cni-probe"
 
 // Probe tries out, one by one, what the rules may need, and names what this kernel lacks. It works
 // in a table of its own in the namespace of the calling thread, which it removes again; no packet
-// meets its rules, since no hook leads to them.
-func Probe() []redirect.Lack {
+// meets its rules, since no hook leads to them. What ctx leaves no time for counts as lacking.
+func Probe(ctx context.Context) []redirect.Lack {
 	s, err := dial()
 	if err != nil {
 		return []redirect.Lack{{Feature: "nftables", Module: "nf_tables", Cause: explain(err)}}
 	}
 	defer s.Close()
-	if err := s.try(&table{name: probeTable}); err != nil {
+	if err := s.try(ctx, &table{name: probeTable}); err != nil {
 		return []redirect.Lack{{Feature: "nftables", Module: "nf_tables", Cause: explain(err)}}
 	}
 	var lacks []redirect.Lack
@@ -30,19 +32,19 @@ func Probe() []redirect.Lack {
 		{redirect.Raw, "rules ahead of connection tracking", "nf_tables"},
 	} {
 		hook := bases[b.table][redirect.Output]
-		if err := s.try(&table{name: probeTable, chains: []*chain{{name: "probe", base: &hook}}}); err != nil {
+		if err := s.try(ctx, &table{name: probeTable, chains: []*chain{{name: "probe", base: &hook}}}); err != nil {
 			lacks = append(lacks, redirect.Lack{Feature: b.feature, Module: b.module, Cause: err})
 		}
 	}
-	return append(append(lacks, s.tryAll(redirect.Features())...), routing.Probe()...)
+	return append(append(lacks, s.tryAll(ctx, redirect.Features())...), routing.Probe()...)
 }
 
-func (s socket) tryAll(features []redirect.Feature) []redirect.Lack {
+func (s socket) tryAll(ctx context.Context, features []redirect.Feature) []redirect.Lack {
 	var lacks []redirect.Lack
 	for _, f := range features {
 		var tr translator
 		rules := tr.rule(f.Rule)
-		if err := s.try(&table{name: probeTable, chains: []*chain{{name: "probe", rules: rules}}}); err != nil {
+		if err := s.try(ctx, &table{name: probeTable, chains: []*chain{{name: "probe", rules: rules}}}); err != nil {
 			lacks = append(lacks, redirect.Lack{Feature: f.Name, Module: rules[0].modules(), Cause: err})
 		}
 	}
@@ -51,7 +53,10 @@ func (s socket) tryAll(features []redirect.Feature) []redirect.Lack {
 
 // try writes a table and removes it. What an earlier probe left behind, killed half-way, is
 // replaced.
-func (s socket) try(t *table) error {
+func (s socket) try(ctx context.Context, t *table) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if err := s.replace(t); err != nil {
 		return err
 	}

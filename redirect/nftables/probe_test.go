@@ -1,6 +1,8 @@
 package nftables
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -25,7 +27,7 @@ func TestProbeNamesWhatIsRefused(t *testing.T) {
 			return
 		}
 		defer s.Close()
-		lacks := s.tryAll(append([]redirect.Feature{impossible}, redirect.Features()...))
+		lacks := s.tryAll(t.Context(), append([]redirect.Feature{impossible}, redirect.Features()...))
 		if len(lacks) != 1 || lacks[0].Feature != impossible.Name {
 			t.Errorf("found lacking: %v: want %s alone", lacks, impossible.Name)
 		}
@@ -51,12 +53,28 @@ func TestProbeWithoutRights(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		lacks := Probe()
+		lacks := Probe(t.Context())
 		if err := unix.Capset(&header, &have[0]); err != nil {
 			t.Error(err)
 		}
 		if len(lacks) != 1 || !strings.Contains(lacks[0].String(), "CAP_NET_ADMIN") || lacks[0].Module != "nf_tables" {
 			t.Errorf("found lacking: %v: want nftables, for want of CAP_NET_ADMIN", lacks)
+		}
+	})
+}
+
+// TestProbeEndsWithItsContext does not take what was not tried for what works.
+func TestProbeEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	ns := netns.New(t)
+	ns.Do(t, func() {
+		if lacks := Probe(over); len(lacks) != 1 || !errors.Is(lacks[0].Cause, context.Canceled) {
+			t.Errorf("found lacking: %v: want nftables, since no time was left", lacks)
+		}
+		if err := Remove(over, redirect.Ruleset{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("removed with a context that is over: %v", err)
 		}
 	})
 }

@@ -52,7 +52,7 @@ func Chains() ([]Chain, error) {
 	}
 	defer s.Close()
 	objects, err := s.Dump(wire.Message{
-		Type:   unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN,
+		Type:   wire.NFTables | unix.NFT_MSG_GETCHAIN,
 		Header: []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0},
 	})
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) {

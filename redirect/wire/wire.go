@@ -49,6 +49,9 @@ const (
 	TypeMask = ^uint16(unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
 )
 
+// NFTables is what a kind of nftables' messages, one of unix.NFT_MSG_*, is a Message's type with.
+const NFTables = unix.NFNL_SUBSYS_NFTABLES << 8
+
 // Dial opens a socket of a family, such as unix.NETLINK_ROUTE.
 func Dial(family int) (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, family)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/backend"
 	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
@@ -18,33 +19,37 @@ type dialect struct {
 	apply  func(redirect.Ruleset) error
 	verify func(redirect.Ruleset) ([]redirect.Problem, error)
 	remove func(redirect.Ruleset) error
+	probe  func(context.Context) []redirect.Lack
 	render func(redirect.Ruleset) string
 	list   func(testing.TB, *netns.NS) string // by the kernel's own tool, as render writes it
 	load   func(testing.TB, *netns.NS, redirect.Ruleset)
 }
 
 func dialects(t testing.TB) []dialect {
-	all := []dialect{nftDialect()}
-	for _, v := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
-		tables, err := iptables.Find(v)
+	var all []dialect
+	for _, name := range redirect.Backends {
+		found, err := backend.Find(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, iptablesDialect(v, tables))
+		d := iptablesDialect(name, strings.Replace(name, "ip", "ip6", 1))
+		if name == redirect.NFTables {
+			d = nftDialect()
+		}
+		d.name, d.probe = name, found.Probe
+		d.apply = func(rs redirect.Ruleset) error {
+			_, _, err := found.Apply(context.Background(), rs)
+			return err
+		}
+		d.verify = func(rs redirect.Ruleset) ([]redirect.Problem, error) { return found.Verify(context.Background(), rs) }
+		d.remove = func(rs redirect.Ruleset) error { return found.Remove(context.Background(), rs) }
+		all = append(all, d)
 	}
 	return all
 }
 
 func nftDialect() dialect {
 	return dialect{
-		name: "nftables", remove: nftables.Remove,
-		apply: func(rs redirect.Ruleset) error {
-			_, err := nftables.Apply(context.Background(), rs)
-			return err
-		},
-		verify: func(rs redirect.Ruleset) ([]redirect.Problem, error) {
-			return nftables.Verify(context.Background(), rs)
-		},
 		render: func(rs redirect.Ruleset) string { return withoutComments(nftables.Render(rs)) },
 		list: func(t testing.TB, ns *netns.NS) string {
 			return regexp.MustCompile(`counter packets \d+ bytes \d+`).ReplaceAllString(ns.Run(t, "", "nft", "list", "ruleset"), "counter")
@@ -55,16 +60,9 @@ func nftDialect() dialect {
 	}
 }
 
-func iptablesDialect(v iptables.Variant, tables *iptables.Tables) dialect {
-	programs := map[redirect.Family]string{redirect.IPv4: "iptables-" + string(v), redirect.IPv6: "ip6tables-" + string(v)}
+func iptablesDialect(ipv4, ipv6 string) dialect {
+	programs := map[redirect.Family]string{redirect.IPv4: ipv4, redirect.IPv6: ipv6}
 	return dialect{
-		name: "iptables-" + string(v),
-		apply: func(rs redirect.Ruleset) error {
-			_, _, err := tables.Apply(context.Background(), rs)
-			return err
-		},
-		verify: func(rs redirect.Ruleset) ([]redirect.Problem, error) { return tables.Verify(context.Background(), rs) },
-		remove: func(rs redirect.Ruleset) error { return tables.Remove(context.Background(), rs) },
 		render: func(rs redirect.Ruleset) string {
 			var b strings.Builder
 			for _, f := range redirect.Families {

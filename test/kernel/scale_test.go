@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
-	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
-	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
@@ -70,14 +68,6 @@ func wantEvery(t *testing.T, want []string, listed string) {
 // what is refused.
 func TestProbe(t *testing.T) {
 	netns.RequireRoot(t)
-	probes := map[string]func() []redirect.Lack{"nftables": nftables.Probe}
-	for _, v := range []iptables.Variant{iptables.NFT, iptables.Legacy} {
-		tables, err := iptables.Find(v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		probes["iptables-"+string(v)] = func() []redirect.Lack { return tables.Probe(t.Context()) }
-	}
 	for _, d := range dialects(t) {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
@@ -85,7 +75,7 @@ func TestProbe(t *testing.T) {
 			before := d.list(t, ns)
 			for range 2 {
 				ns.Do(t, func() {
-					for _, lack := range probes[d.name]() {
+					for _, lack := range d.probe(t.Context()) {
 						t.Errorf("probe: %s", lack)
 					}
 				})

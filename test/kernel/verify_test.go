@@ -95,10 +95,10 @@ func iptablesTampering(t testing.TB, ns *netns.NS, program string) tampering {
 
 // everyTampering takes hold of the rules of a dialect, with each of its tools.
 func everyTampering(t testing.TB, d dialect, ns *netns.NS) []tampering {
-	if variant, ok := strings.CutPrefix(d.name, "iptables-"); ok {
-		return []tampering{iptablesTampering(t, ns, "iptables-"+variant), iptablesTampering(t, ns, "ip6tables-"+variant)}
+	if d.name == redirect.NFTables {
+		return []tampering{nftTampering(t, ns)}
 	}
-	return []tampering{nftTampering(t, ns)}
+	return []tampering{iptablesTampering(t, ns, d.name), iptablesTampering(t, ns, strings.Replace(d.name, "ip", "ip6", 1))}
 }
 
 // altered is the rule with one value changed: a number in it, else what it does.

@@ -1,12 +1,11 @@
-package main
+package backend
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 
-	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
@@ -14,7 +13,7 @@ import (
 // nobody's business.
 func TestWhichRulesAreAnothers(t *testing.T) {
 	t.Parallel()
-	const nft, viaNFT, legacy = netconf.NFTables, netconf.IptablesNFT, netconf.IptablesLegacy
+	const nft, viaNFT, legacy = redirect.NFTables, redirect.IptablesNFT, redirect.IptablesLegacy
 	chain := func(family, table, name string) [][]string {
 		return [][]string{
 			{"nft", "add", "table", family, table},
@@ -63,7 +62,7 @@ func TestWhichRulesAreAnothers(t *testing.T) {
 			for backend, want := range row.want {
 				var got string
 				var err error
-				ns.Do(t, func() { got, err = otherRules(t.Context(), backend) })
+				ns.Do(t, func() { got, err = OtherRules(t.Context(), backend) })
 				if err != nil || (got == "") != (want == "") || !strings.Contains(got, want) {
 					t.Errorf("%s: %q, %v; want %q", backend, got, err, want)
 				}
@@ -84,30 +83,9 @@ func TestWithoutLegacyTablesNoProgramIsRun(t *testing.T) {
 			ns.Run(t, "", "iptables-legacy", "-t", "nat", "-L")
 		}
 		var err error
-		ns.Do(t, func() { _, err = otherRules(over, netconf.NFTables) })
+		ns.Do(t, func() { _, err = OtherRules(over, redirect.NFTables) })
 		if (err != nil) != used {
 			t.Errorf("legacy tables %t: error %v", used, err)
-		}
-	}
-}
-
-func TestWhyRulesWereNotWritten(t *testing.T) {
-	t.Parallel()
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	refused := errors.New("refused")
-	known := badState.fail("write record: %w", refused)
-	for name, got := range map[string]struct {
-		err  error
-		want fault
-	}{
-		"the kernel refused them":              {(&call{}).explain(t.Context(), refused), kernelRefused},
-		"the time was over":                    {(&call{}).explain(over, refused), tooSlow},
-		"the cause has its kind":               {(&call{}).explain(t.Context(), known), badState},
-		"it has its kind, and no time is left": {(&call{}).explain(over, known), badState},
-	} {
-		if kind := classify(got.err); kind.fault != got.want || !errors.Is(got.err, refused) {
-			t.Errorf("%s: %s (%v), want %s", name, kind.word, got.err, got.want.word)
 		}
 	}
 }
