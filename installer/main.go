@@ -1,5 +1,5 @@
 // Sidecar-cni-installer puts the CNI plugin into a node's chain, keeps it there, and answers the
-// plugin's questions. It is a DaemonSet's program; run.go tells what it does all day, package
+// plugin's questions. It is a DaemonSet's program; run.go is what it does all day, package
 // reconcile what it does to the node.
 //
 //	sidecar-cni-installer run                the daemon

@@ -184,7 +184,7 @@ func (s *settings) runOnly() flags.Group {
 func (s *settings) uninstallOnly() flags.Group {
 	return flags.In("What comes after",
 		flags.New("withdrawn", "", &s.node.Withdrawn,
-			"When the DaemonSet was told to take its nodes out, by the API server's clock, as",
+			"When the DaemonSet was withdrawn, by the API server's clock, as",
 			"withdraw says it. An agent whose pod was created later takes the node in again.",
 			"Empty: none does."),
 		flags.New("stay", "false", &s.stay,

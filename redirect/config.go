@@ -13,7 +13,7 @@ type Config struct {
 	Ports  Listen   `json:"ports"`
 	Status uint16   `json:"statusPort"` // of a pod that does not name its own
 	Open   []uint16 `json:"openPorts"`  // inbound ports that always stay open: health and telemetry
-	Proxy  Identity `json:"proxy"`      // where a pod's security context does not tell
+	Proxy  Identity `json:"proxy"`      // where a pod's security context does not say
 	Marks  Marks    `json:"marks"`
 
 	PassthroughIPv4 netip.Addr `json:"passthroughIPv4"`
@@ -81,7 +81,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// isOwnIPv6 tells what can be added to lo and be removed again.
+// isOwnIPv6 reports what can be added to lo and be removed again.
 func isOwnIPv6(a netip.Addr) bool {
 	return a.Is6() && !a.Is4In6() && a.Zone() == "" && !a.IsLoopback() && !a.IsUnspecified() && !a.IsMulticast()
 }

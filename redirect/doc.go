@@ -25,7 +25,7 @@
 //	                                 │
 //	                                 └─▶ lo ─▶ 15001      ISTIO_OUTPUT says redirect: the proxy's outbound listener
 //
-//	proxy ─▶ OUTPUT ─▶ eth0                               its own traffic is told by uid or gid and goes its way
+//	proxy ─▶ OUTPUT ─▶ eth0                               its own traffic is known by uid or gid and goes its way
 //	proxy ─▶ OUTPUT ─▶ lo ─▶ 15006                        a call of the pod to itself comes in like any other
 //
 // A packet comes in from outside, or from lo. The kernel asks at the PREROUTING hook, before it

@@ -140,7 +140,7 @@ func (f initFlag) variables() []string {
 // ParseInitFlags reads istio-init's command line, with or without the programs' names in front, and
 // the variables of its container as a policy. The mistakes of all flags come at once, as Mistakes.
 //
-// Be aware: flags that tell istio-init to write no rules, such as --dry-run or --skip-rule-apply,
+// Be aware: flags that make istio-init write no rules, such as --dry-run or --skip-rule-apply,
 // are accepted and change nothing. The policy is what the rules would be.
 func ParseInitFlags(args []string, env map[string]string, cfg Config) (Policy, error) {
 	given := initFlagsOf(env, cfg)

@@ -8,15 +8,15 @@ import (
 )
 
 // Pod holds the facts of a pod that decide about its traffic. Whoever knows only a part of them
-// leaves the rest nil: the runtime tells the annotations, the API server tells it all. Whoever
-// knows a part from each of them puts what the runtime told in place of what the object says: the
+// leaves the rest nil: the runtime passes the annotations, the API server has it all. Whoever
+// knows a part from each of them puts what the runtime passed in place of what the object says: the
 // kubelet acts on that, and the author of a pod cannot write it.
 type Pod struct {
 	Namespace, Name string
 	Static          bool              // the kubelet has it from a file or an address, not from the API server
-	Annotations     map[string]string // nil: not told; the kubelet sets some on every pod
-	Spec            *Spec             // nil: not told
-	Nameservers     []netip.Addr      // nil: not told
+	Annotations     map[string]string // nil: not known; the kubelet sets some on every pod
+	Spec            *Spec             // nil: not known
+	Nameservers     []netip.Addr      // nil: not known
 }
 
 // Spec is the part of a pod that only the API server knows.
@@ -25,7 +25,7 @@ type Spec struct {
 	RunAsUser      *int64 // the pod's security context, for containers without one
 	RunAsGroup     *int64
 	RuntimeClass   string      // "": the node's usual runtime
-	RuntimeHandler string      // of that class; "": not told
+	RuntimeHandler string      // of that class; "": not known
 	Containers     []Container // init containers first, in their order
 }
 
@@ -88,7 +88,7 @@ func (s Skip) String() string { return skipWords[s] }
 // is ours.
 type Decision struct {
 	Skip       Skip     // not ours, for this reason
-	AskMore    bool     // the facts at hand do not tell: come back with the whole pod
+	AskMore    bool     // the facts at hand do not suffice: come back with the whole pod
 	AskHandler bool     // come back with the handler of the pod's runtime class
 	Policy     Policy   // ours
 	Warnings   []string // for whoever reads the log
@@ -106,7 +106,7 @@ const (
 // One that is ours and whose runtime never meets our rules is an *UnsupportedRuntime, unless the
 // configuration says otherwise.
 //
-// A skip on a part of the facts is a skip on all of them: what a part cannot tell is AskMore.
+// A skip on a part of the facts is a skip on all of them: what a part does not decide is AskMore.
 func Decide(pod Pod, cfg Config) (Decision, error) {
 	if skip := pod.skip(cfg); skip != "" {
 		return Decision{Skip: skip}, nil
@@ -209,7 +209,7 @@ func (s *Spec) container(name string) (Container, bool) {
 }
 
 // injectionDisabled reads the label, else the annotation, for exactly "false": any other value
-// leaves it to the injector, whose status annotation tells what it did. The label outranks the
+// leaves it to the injector, whose status annotation says what it did. The label outranks the
 // annotation, so without the labels nothing is known.
 func (p Pod) injectionDisabled() bool {
 	if p.Spec == nil {

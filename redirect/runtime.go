@@ -18,7 +18,7 @@ type HandlerAction string
 // The actions.
 const (
 	Refuse HandlerAction = "refuse" // it does not start
-	Leave  HandlerAction = "skip"   // it starts without redirection, and its owner is told
+	Leave  HandlerAction = "skip"   // it starts without redirection, and its owner learns of it by an Event
 	Allow  HandlerAction = "allow"  // it is redirected like any other: its handler runs ordinary containers
 )
 

@@ -20,8 +20,8 @@ func firstID(ids ...*int64) (uint32, bool) {
 	return 0, false
 }
 
-// identity returns the proxy's uids and gids. istio-init is told the uid only and takes the gid to
-// be the same number; a proxy that runs as root, as TPROXY and low ports want it, is told apart by
+// identity returns the proxy's uids and gids. istio-init gets the uid only and takes the gid to
+// be the same number; a proxy that runs as root, as TPROXY and low ports want it, is known by
 // its group.
 func (s *Spec) identity(cfg Config) Identity {
 	proxy, _ := s.proxy()
@@ -40,7 +40,7 @@ func (s *Spec) identity(cfg Config) Identity {
 }
 
 // proxyUsers lists the uids that are the proxy's. Root is one where it runs the proxy, though the
-// rules tell it by its group.
+// rules know it by its group.
 func (s *Spec) proxyUsers(rules Identity) []uint32 {
 	proxy, _ := s.proxy()
 	if uid, ok := s.user(proxy); ok && uid == 0 {
@@ -99,7 +99,7 @@ func (s *Spec) refuseSharing(r *reader, name string, uid uint32, others []Contai
 	}
 }
 
-// noteSharedGIDs tells of containers whose group is the proxy's: by that, too, traffic counts as
+// noteSharedGIDs notes containers whose group is the proxy's: by that, too, traffic counts as
 // the proxy's.
 func (s *Spec) noteSharedGIDs(d *Decision) {
 	for _, c := range s.Containers {
@@ -113,7 +113,7 @@ func (s *Spec) noteSharedGIDs(d *Decision) {
 	}
 }
 
-// maxNotices bounds what is told of one pod: a pod may have any number of containers.
+// maxNotices bounds what is reported about one pod: a pod may have any number of containers.
 const maxNotices = 8
 
 func (d *Decision) notice(text string) {

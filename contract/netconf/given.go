@@ -12,10 +12,10 @@ type Given struct {
 	Network     string
 	Version     string              // of the protocol
 	PrevResult  json.RawMessage     // nil without one
-	Annotations map[string]string   // the pod's; nil: not told
-	Nameservers []netip.Addr        // the pod's; nil: not told
+	Annotations map[string]string   // the pod's; nil: not passed
+	Nameservers []netip.Addr        // the pod's; nil: not passed
 	Attachments []record.Attachment // those that are still valid, for GC
-	Listed      bool                // whether they were told
+	Listed      bool                // whether they were passed
 }
 
 // The capabilities that the plugin's entry declares, and what the runtime then adds to

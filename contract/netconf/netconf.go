@@ -86,7 +86,7 @@ var Settings = []Setting{
 	},
 	{
 		Key: "dnsCapture", Initial: `"servers"`, Form: "`servers` or `all`",
-		About: "For pods that ask for DNS capture: only what goes to their nameservers, or everything to port 53. Where the runtime does not tell the nameservers it is everything.",
+		About: "For pods that ask for DNS capture: only what goes to their nameservers, or everything to port 53. Where the runtime does not pass the nameservers it is everything.",
 		read:  value(func(c *Conf) *string { return &c.DNSCapture }, oneOf(captureServers, captureAll)),
 	},
 	{
@@ -96,7 +96,7 @@ var Settings = []Setting{
 	},
 	{
 		Key: "logLevel", Initial: `"info"`, Form: "`debug`, `info` or `error`",
-		About: "`info` is a line a command, `debug` tells the steps, `error` nothing but the plugin's own faults.",
+		About: "`info` is a line a command, `debug` logs the steps, `error` nothing but the plugin's own faults.",
 		read:  value(func(c *Conf) *string { return &c.LogLevel }, oneOf("debug", "info", "error")),
 	},
 	{
@@ -139,12 +139,12 @@ var Settings = []Setting{
 	},
 	{
 		Key: "redirect.proxy.uids", Initial: "[1337]", Form: "a list of at least one uid, without 0",
-		About: "The proxy's users, where the pod does not tell.",
+		About: "The proxy's users, where the pod does not set them.",
 		read:  value(func(c *Conf) *[]uint32 { return &c.Redirect.Proxy.UIDs }, whatever),
 	},
 	{
 		Key: "redirect.proxy.gids", Initial: "[1337]", Form: "a list of at least one gid, without 0",
-		About: "The proxy's groups, where the pod does not tell.",
+		About: "The proxy's groups, where the pod does not set them.",
 		read:  value(func(c *Conf) *[]uint32 { return &c.Redirect.Proxy.GIDs }, whatever),
 	},
 	{

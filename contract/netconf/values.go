@@ -20,7 +20,7 @@ func value[T any](field func(*Conf) *T, ok func(T) bool) func([]byte, *Conf) boo
 	}
 }
 
-// whatever leaves it to redirect.Config to tell what it can work with.
+// whatever leaves it to redirect.Config to say what it can work with.
 func whatever[T any](T) bool { return true }
 
 func oneOf(words ...string) func(string) bool {

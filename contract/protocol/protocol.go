@@ -52,7 +52,7 @@ const (
 	ReasonAbsent    Reason = "absent"    // 404: the API server has no pod of that name
 	ReasonUID       Reason = "uid"       // 404: the pod of that name has another uid
 	ReasonPath      Reason = "path"      // 404: there is no such path
-	ReasonUnsynced  Reason = "unsynced"  // 503: the agent cannot tell now
+	ReasonUnsynced  Reason = "unsynced"  // 503: the agent does not know yet
 	ReasonMalformed Reason = "malformed" // 400: the request, or 500: what would be the answer
 )
 

@@ -7,7 +7,7 @@
 //	all, err := dir.List()
 //
 // Be aware: the directory is meant to be on a tmpfs, since namespaces do not outlive a boot either.
-// So nothing is synced. A record tells what a kernel was told; whether it still is so, only the
+// So nothing is synced. A record says what a kernel was given; whether it still is so, only the
 // kernel knows.
 package record
 

@@ -29,7 +29,7 @@ type Claims struct {
 // Date is a time in seconds since 1970, which a token may write with a fraction.
 type Date float64
 
-// Time is the zero Time if the token does not tell.
+// Time is the zero Time if the token does not say.
 func (d Date) Time() time.Time {
 	if d <= 0 {
 		return time.Time{}

@@ -71,7 +71,7 @@ func (t tree) loaded(w Spec) (*network, error) {
 	return t.load(f.Name, w.LoadsDropIns)
 }
 
-// first is the file that the runtime loads. Where none can be loaded, what is wrong is told of the
+// first is the file that the runtime loads. Where none can be loaded, the error is about the
 // first.
 func (t tree) first(w Spec) (File, error) {
 	f, err := t.primary()

@@ -100,7 +100,7 @@ func moved(renames []Step, name string) bool {
 	return slices.ContainsFunc(renames, func(s Step) bool { return s.Name == name })
 }
 
-// why says what a step is for. The names and the contents tell.
+// why says what a step is for. It goes by names and contents.
 func (s Step) why() string {
 	f := File{Name: s.Name, Data: s.Data}
 	dir := path.Dir(s.Name)

@@ -59,7 +59,7 @@ func UninstallStandalone(d Dir) Plan {
 	return Plan{Way: Standalone, Steps: difference(t, goal)}
 }
 
-// EvaluateStandalone tells whether Multus' conf directory is as the spec says.
+// EvaluateStandalone reports whether Multus' conf directory is as the spec says.
 func EvaluateStandalone(d Dir, w Spec) State {
 	s := State{Way: Standalone, Primary: StandaloneName}
 	p, err := InstallStandalone(d, w)

@@ -65,7 +65,7 @@ func refuse(reason Reason, file, format string, args ...any) error {
 	return &Refusal{Reason: reason, File: file, Text: fmt.Sprintf(format, args...)}
 }
 
-// Evaluate tells whether a directory is as the spec says, and else why not.
+// Evaluate reports whether a directory is as the spec says, and if not, why.
 func Evaluate(d Dir, w Spec) State {
 	w, err := w.normal()
 	if err != nil {
@@ -112,7 +112,7 @@ func reason(err error) Reason {
 	return ""
 }
 
-// look tells what the runtime makes of a directory, whatever a pass would do.
+// look returns what the runtime makes of a directory, whatever a pass would do.
 func (t tree) look(w Spec) State {
 	f, err := t.first(w)
 	s := State{Primary: f.Name}
@@ -138,12 +138,12 @@ func (n *network) find(s State, w Spec) State {
 			ours = append(ours, e)
 		}
 	}
-	tell := func(reason Reason, format string, args ...any) State {
+	report := func(reason Reason, format string, args ...any) State {
 		s.Reason, s.Text = reason, fmt.Sprintf(format, args...)
 		return s
 	}
 	if len(ours) == 0 {
-		return tell(Absent, "%s has no entry of type %s: the next pass puts it there", s.Primary, names.Plugin)
+		return report(Absent, "%s has no entry of type %s: the next pass puts it there", s.Primary, names.Plugin)
 	}
 	e := ours[0]
 	s.Way = n.way(e)
@@ -151,14 +151,14 @@ func (n *network) find(s State, w Spec) State {
 	case len(ours) == len(n.chain()):
 		return s.refused(n.chainable())
 	case len(ours) > 1:
-		return tell(Repeated, "%s has our entry %d times: the next pass leaves one", s.Primary, len(ours))
+		return report(Repeated, "%s has our entry %d times: the next pass leaves one", s.Primary, len(ours))
 	case !same(e.data, w.Entry):
-		return tell(Outdated, "%s has another entry than configured: the next pass replaces it", e.file)
+		return report(Outdated, "%s has another entry than configured: the next pass replaces it", e.file)
 	case s.Way != DropIn && !n.inline[len(n.inline)-1].ours():
-		return tell(Misplaced, "%s has our entry before others: the next pass moves it to the end", e.file)
+		return report(Misplaced, "%s has our entry before others: the next pass moves it to the end", e.file)
 	}
 	s.Effective = true
-	return tell(Effective, "%s runs our entry from %s", s.Primary, e.file)
+	return report(Effective, "%s runs our entry from %s", s.Primary, e.file)
 }
 
 func (n *network) way(e entry) Way {

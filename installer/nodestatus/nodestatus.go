@@ -11,7 +11,7 @@
 // Be aware:
 //   - The taint is never added, and other taints are never touched. Whoever registers nodes adds it.
 //   - The condition has no heartbeat: it is written when it changes. A node's object is large, nodes are many, and that an
-//     agent lives is told by its pod. So it says what was so at its transition, and as far as the agent knows still is.
+//     agent lives is seen by its pod. So it says what was so at its transition, and as far as the agent knows still is.
 //   - What Report has written once it takes to be there: that somebody else changes it is not seen until the next change.
 package nodestatus
 

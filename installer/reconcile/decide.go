@@ -51,7 +51,7 @@ func (t Todo) Nothing() bool { return t == Todo{} }
 
 // takenOut reports whether an uninstallation forbids this agent to write. An agent whose pod was
 // created later takes the node in again: a container that was started again in an older pod does
-// not, and where nothing tells, the node stays out.
+// not, and where that is not known, the node stays out.
 func (o Observation) takenOut() bool {
 	return o.Marked && o.Marker.Concerns(o.ID) && !o.Marker.Before(o.Created)
 }
@@ -157,7 +157,7 @@ func (cfg Settings) spec(o Observation) (chain.Spec, error) {
 	}, err
 }
 
-// loadsDropIns believes a drop-in that is there while nothing tells what the runtime is, as after a
+// loadsDropIns believes a drop-in that is there while it is not known what the runtime is, as after a
 // reboot without the API server: it was written when it was known.
 func (o Observation) loadsDropIns() bool {
 	if o.Known.Runtime.Name != "" {

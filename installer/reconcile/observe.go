@@ -32,10 +32,10 @@ type Observation struct {
 	Goal Aim
 	Err  error // nothing else could be read
 
-	ID      string // of this installation; "" if nothing tells
+	ID      string // of this installation; "" if it is not known
 	Marked  bool   // an uninstallation has left its marker
 	Marker  node.Marker
-	Created time.Time // when the agent's own pod was; zero if nothing tells
+	Created time.Time // when the agent's own pod was; zero if that is not known
 	Newer   bool      // an agent lives on the node that joined later
 	Resumed bool      // the uninstallation that is asked for was given up
 
@@ -121,8 +121,8 @@ func (r *Reconciler) observeAgents(ctx context.Context, o *Observation) {
 	}
 }
 
-// Superseded reports whether a newer agent is in charge, as during an update. One that cannot tell
-// goes on: writing what is there already changes nothing.
+// Superseded reports whether a newer agent is in charge, as during an update. One that cannot find
+// out goes on: writing what is there already changes nothing.
 func (r *Reconciler) Superseded() bool {
 	if r.member == nil {
 		return false
@@ -170,7 +170,7 @@ func (r *Reconciler) nodeObject(ctx context.Context) (*corev1.Node, error) {
 	return r.world.Node(ctx)
 }
 
-// observeRuntime asks the runtime. One that has not loaded the entry has to be told of it.
+// observeRuntime asks the runtime. One that has not loaded the entry has to be notified.
 func (r *Reconciler) observeRuntime(ctx context.Context, o *Observation) {
 	var runtime node.Runtime
 	if runtime, o.RuntimeErr = r.ask(ctx); o.RuntimeErr != nil {
@@ -206,8 +206,8 @@ func (r *Reconciler) readDirectories(o *Observation) {
 	o.HasMultus = err == nil
 }
 
-// observeInstallation finds out where things are that have to go: what no flag tells, the agent has
-// written down, else the Node object tells.
+// observeInstallation finds out where things are that have to go: what no flag sets is in
+// the record of the agent in charge, else it follows from the Node object.
 func (r *Reconciler) observeInstallation(ctx context.Context, o *Observation) {
 	run := r.cfg.Dirs.run()
 	if o.Resumed, o.Err = run.Resumed(r.cfg.Withdrawn); o.Err != nil || o.Resumed {

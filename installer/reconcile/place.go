@@ -28,7 +28,7 @@ type Place struct {
 	Declared    string   // the Node's containerRuntimeVersion; "" as long as it was not read
 }
 
-// autoPlatform is the platform that the Node object tells.
+// autoPlatform stands for the platform that the Node object shows.
 const autoPlatform = "auto"
 
 // locate finds out where things are. Without a Node object, auto is the commonest of platforms.

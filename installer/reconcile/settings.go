@@ -24,7 +24,7 @@ type Settings struct {
 	PodUID        string // of the agent's own pod; "" outside of one
 	RuntimeSocket string // "" is the platform's
 
-	// Withdrawn is when the DaemonSet was told to take its nodes out, by the API server's clock: an
+	// Withdrawn is when the DaemonSet was withdrawn, by the API server's clock: an
 	// agent whose pod was created later takes the node in again. Zero: none does. It counts for
 	// uninstalling alone.
 	Withdrawn time.Time
@@ -78,7 +78,7 @@ func besideThis() string {
 	return filepath.Join(filepath.Dir(self), names.Plugin)
 }
 
-// installation is the name of this installation; "" if nothing tells.
+// installation is the name of this installation; "" if it is not known.
 func (r *Reconciler) installation() string {
 	return cmp.Or(r.cfg.InstallID, r.account())
 }

@@ -58,7 +58,7 @@ func (r *Reconciler) undo(ctx context.Context, l Removal, note func(string)) (le
 		note("removed " + where.Credentials.Dir)
 	}
 	if silent != nil {
-		return []string{fmt.Sprintf("%s: the runtime does not tell whether its chain still has the plugin: %v; run uninstall again when it answers",
+		return []string{fmt.Sprintf("%s: the runtime did not say whether its chain still has the plugin: %v; run uninstall again when it answers",
 			where.Plugin, silent)}, nil
 	}
 	return r.dropBinary(note)

@@ -32,7 +32,7 @@ func (r *Repairer) act(ctx context.Context, pods []*corev1.Pod, results []Result
 		if !away {
 			away = isAway(r.label(ctx, pod, x))
 		}
-		r.tell(pod, x)
+		r.warn(pod, x)
 	}
 }
 

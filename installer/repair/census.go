@@ -76,7 +76,7 @@ func (c *census) podOf(pid int) types.UID {
 //	pod<uid>                           with the driver cgroupfs
 //	kubepods[-besteffort]-pod<uid>.slice, the dashes of the uid being underlines   with systemd
 //
-// and a runtime that was told another driver puts both into one name, before a colon. Of several, a
+// and a runtime that is configured with another driver puts both into one name, before a colon. Of several, a
 // pod within a pod, the first known one counts: what is below was made by the pod itself.
 func podIn(cgroups string, known map[types.UID]bool) types.UID {
 	for line := range strings.Lines(cgroups) {
@@ -139,7 +139,7 @@ func (c *census) parent(pid int) (int, error) {
 	return strconv.Atoi(fields[1])
 }
 
-// age is how long ago a process was started, 0 if that cannot be told. Both files count from the
+// age is how long ago a process was started, 0 if that is not known. Both files count from the
 // boot, the one in hundredths of a second (USER_HZ) in the 22nd field.
 func (c *census) age(pid int) time.Duration {
 	data, err := os.ReadFile(c.file(pid, "stat"))

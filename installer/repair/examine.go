@@ -95,7 +95,7 @@ func (r *Repairer) judge(ctx context.Context, at *place, one *subject) Result {
 const settled = 10 * time.Minute
 
 // compare looks whether the rules, which are ours, are what they should be. The words are said of
-// rules that nobody can tell.
+// rules that cannot be compared.
 func (r *Repairer) compare(ctx context.Context, at *place, one *subject, words string) Result {
 	if at.record == nil && one.mistake != nil {
 		return one.result(Foreign, words)
@@ -106,7 +106,7 @@ func (r *Repairer) compare(ctx context.Context, at *place, one *subject, words s
 	}
 	rules := redirect.Compile(policy)
 	if at.record != nil && at.record.Revision != record.Revision(rules) {
-		return one.result(Foreign, "another version of sidecar-cni programmed it, which alone could tell whether its rules are whole")
+		return one.result(Foreign, "another version of sidecar-cni programmed it: only that one knows what its rules should be")
 	}
 	problems, err := r.verify(ctx, at, task{name, rules})
 	var lacking *lackingError

@@ -62,7 +62,7 @@ func (s search) find(one *subject) (*place, error) {
 // in the host's and does not count.
 func (s search) byProcess(uid types.UID) (found *podns.Namespace, netns record.Netns, age time.Duration, err error) {
 	if s.host.Unknown != nil {
-		return nil, record.Netns{}, 0, fmt.Errorf("tell the host's network namespace: %w", explain(s.host.Unknown))
+		return nil, record.Netns{}, 0, fmt.Errorf("identify the host's network namespace: %w", explain(s.host.Unknown))
 	}
 	pids, err := s.census.initProcesses(uid, s.host)
 	if err != nil {
@@ -82,7 +82,7 @@ func (s search) byProcess(uid types.UID) (found *podns.Namespace, netns record.N
 		case found.ID != n.ID:
 			n.Close()
 			found.Close()
-			return nil, record.Netns{}, 0, fmt.Errorf("its containers are in two network namespaces, %d and %d: which is the pod's cannot be told",
+			return nil, record.Netns{}, 0, fmt.Errorf("its containers are in two network namespaces, %d and %d: which is the pod's is not known",
 				found.ID.Inode, n.ID.Inode)
 		default:
 			n.Close()

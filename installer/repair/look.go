@@ -67,7 +67,7 @@ func look(p proxy) ([]*chain, error) {
 	return append(chains, legacy...), nil
 }
 
-// redirectionsIn tells the chains that redirect. Another tool's counts only where packets come to
+// redirectionsIn returns the chains that redirect. Another tool's counts only where packets come to
 // it: its rules may be left over, and no traffic meets them. Of ours a rule counts wherever it
 // stands: who took the hook away has altered what was programmed.
 func redirectionsIn(chains []*chain) []redirection {

@@ -1,5 +1,5 @@
 // Package repair looks whether the meshed pods of a node are redirected, by reading the rules in
-// their network namespaces, and does what it is told to about those that are not.
+// their network namespaces, and does what is configured about those that are not.
 //
 //	r := repair.New(repair.Config{Mode: repair.Repair, Backend: "nftables", Redirect: redirect.Defaults(),
 //		Records: "/run/sidecar-cni/state", HostProc: "/proc"}, repair.Deps{...})
@@ -27,7 +27,7 @@
 // istio-init programs is nobody else's business. In every mode, records of namespaces that are
 // gone are dropped, since with CRI-O nobody else does.
 //
-// Which network namespace is a pod's is told by ADD's record, as long as its path still leads to
+// Which network namespace is a pod's is known from ADD's record, as long as its path still leads to
 // the inode that was recorded, else by the processes whose cgroup carries the pod's uid. What needs
 // what:
 //
@@ -39,7 +39,7 @@
 //
 // The host's own namespace is never entered. It is that of the first process in the host's /proc,
 // and the agent's own counts as well. Without the host's /proc only recorded namespaces are
-// entered, which ADD has told from the host's.
+// entered, which ADD has made sure are not the host's.
 //
 // Who is evicted: never a static pod's mirror, nor a pod without a controller, which nobody would
 // create anew. A pod of a Job with restartPolicy Never is evicted while it is pending; once it
@@ -53,7 +53,7 @@
 //   - Evict only where new pods are redirected: the chain has to be in effect, else they are evicted one after the other.
 //   - Rules of iptables can be compared only where its programs can be run. Whether there are any is seen without.
 //   - A repaired pod without a record is recorded under "repair-" and its uid instead of its sandbox's id, which nothing on
-//     the node tells. Such a record goes when the namespace is gone.
+//     the node has. Such a record goes when the namespace is gone.
 package repair
 
 import (

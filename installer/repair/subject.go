@@ -24,7 +24,7 @@ type subject struct {
 }
 
 // errTooLarge is about a pod of which the cache keeps too little to know what it asks for. A
-// record tells.
+// record says it.
 var errTooLarge = errors.New("its containers take more than the agent keeps of a pod")
 
 // subject returns nil for a pod that is left alone.

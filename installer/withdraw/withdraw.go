@@ -172,7 +172,7 @@ const grantGrace = 20 * time.Second
 // manager is whom the API server names as the writer of what withdraw changes.
 const manager = "sidecar-cni-withdraw"
 
-// withdrawnAnnotation of the DaemonSet says when it was told to take its nodes out, by the Job's
+// withdrawnAnnotation of the DaemonSet says when it was withdrawn, by the Job's
 // clock.
 const withdrawnAnnotation = "sidecar-cni.io/withdrawn"
 
@@ -206,9 +206,9 @@ func (w withdrawal) change(ctx context.Context) error {
 	return err
 }
 
-// announce notes on the DaemonSet that it is withdrawn, and returns the argument that tells its
-// pods when that was. The pods are told no time of a clock but the API server's, which also says
-// when a pod was created.
+// announce notes on the DaemonSet that it is withdrawn, and returns the argument by which
+// its pods learn when that was: by the clock of the API server, which also says when a pod was
+// created.
 func (w withdrawal) announce(ctx context.Context) (args []string, err error) {
 	note := map[string]string{withdrawnAnnotation: time.Now().UTC().Format(time.RFC3339Nano)} // another one each time, so that it is written
 	d, err := w.patch(ctx, types.MergePatchType, map[string]any{"metadata": map[string]any{"annotations": note}})

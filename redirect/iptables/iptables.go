@@ -127,7 +127,7 @@ func (t *Tables) Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), w
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout) // it may be the deadline that ended us
 		defer cancel()
 		for _, c := range slices.Backward(changed) {
-			_ = t.restoreTo(ctx, c) // whoever undoes has an error to tell already
+			_ = t.restoreTo(ctx, c) // whoever undoes reports an error already
 		}
 		undoRouting()
 	}
@@ -194,7 +194,7 @@ func (t *Tables) apply(ctx context.Context, rs redirect.Ruleset, f redirect.Fami
 // families is a set of them.
 type families map[redirect.Family]bool
 
-// used tells which families may have rules of ours, or of a mesh at all.
+// used returns which families may have rules of ours, or of a mesh at all.
 func (t *Tables) used() (families, error) {
 	used := families{}
 	if t.variant == Legacy {

@@ -97,7 +97,7 @@ func (p *Pod) Facts() redirect.Pod {
 	}
 	annotations := p.Metadata.Annotations
 	if annotations == nil {
-		annotations = map[string]string{} // told, and empty
+		annotations = map[string]string{} // known, and empty
 	}
 	return redirect.Pod{
 		Namespace: p.Metadata.Namespace, Name: p.Metadata.Name, Static: p.Mirror(), Annotations: annotations, Spec: spec,

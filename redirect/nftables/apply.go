@@ -29,7 +29,7 @@ func Apply(ctx context.Context, rs redirect.Ruleset) (undo func(earlier *redirec
 		undoRouting()
 		return nil, fmt.Errorf("program nftables: %w", explain(err))
 	}
-	return func(earlier *redirect.Ruleset) { // whoever undoes has an error to tell already
+	return func(earlier *redirect.Ruleset) { // whoever undoes reports an error already
 		switch {
 		case created:
 			_ = removeTable()
@@ -179,7 +179,7 @@ func (s *statement) messages(table, chain string) ([]message, error) {
 
 func (s *statement) userdata() []byte { return userdata.AppendString(nil, userdata.TypeComment, s.why) }
 
-// bigEndian is how nft is told to print the keys of a set.
+// bigEndian is how nft learns to print the keys of a set.
 const bigEndian = 2
 
 // messages are the set, then its elements in chunks.

@@ -62,7 +62,7 @@ func FindHost(proc, self string) (Host, error) {
 	h := Host{self: self}
 	var err error
 	if h.own, err = Identify(ownNetns); err != nil {
-		return h, fmt.Errorf("tell own network namespace: %w", err)
+		return h, fmt.Errorf("identify own network namespace: %w", err)
 	}
 	if proc == "" {
 		h.Unknown = errors.New("the host's /proc is not mounted")
@@ -113,7 +113,7 @@ func (h Host) Open(path string) (*Namespace, error) {
 
 func open(path string) (*Namespace, error) {
 	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil { // the library tells this as a text only
+	if err := unix.Stat(path, &st); err != nil { // the library says this in a text only
 		return nil, err
 	}
 	opened, err := ns.GetNS(path)

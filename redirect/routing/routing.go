@@ -63,7 +63,7 @@ func add(s *wire.Socket, steps []step) (undo func(), err error) {
 			err = cmp.Or(err, fmt.Errorf("%s: %w", one.command, a.Err)) // the first: others often follow from it
 		}
 	}
-	undo = func() { _ = remove(added) } // whoever undoes has an error to tell already
+	undo = func() { _ = remove(added) } // whoever undoes reports an error already
 	if err != nil {
 		undo()
 		return nil, err

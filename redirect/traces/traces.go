@@ -1,4 +1,4 @@
-// Package traces tells, without running a program, which rules of a mesh the network namespace of
+// Package traces finds out, without running a program, which rules of a mesh the network namespace of
 // the calling thread may have: those of nftables and iptables-nft by the names of their chains,
 // those of legacy iptables by the tables there are.
 //

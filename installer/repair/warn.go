@@ -17,10 +17,10 @@ const (
 	leftAlone     = "SidecarNamespaceExcluded"
 )
 
-// tell writes the Event about a pod. What somebody may have wanted is told once, what is wrong at
+// warn writes the Event about a pod. What somebody may have wanted is reported once, what is wrong at
 // each pass: Events expire. Of a Skipped pod there is none: it is left alone because of what its
 // own author wrote.
-func (r *Repairer) tell(pod *corev1.Pod, x *Result) {
+func (r *Repairer) warn(pod *corev1.Pod, x *Result) {
 	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 	switch known := r.last[x.UID] == x.Finding; {
 	case x.Finding == Missing:
