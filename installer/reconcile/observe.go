@@ -98,7 +98,7 @@ func (r *Reconciler) Observe(ctx context.Context, aim Aim) Observation {
 // observeAgain reads anew what a pass may have changed.
 func (r *Reconciler) observeAgain(ctx context.Context, o *Observation) {
 	r.seen, _ = r.fingerprint()
-	r.observeRuntime(ctx, o)
+	o.RuntimeErr = r.askRuntime(ctx)
 	o.Known = r.known
 	r.readDirectories(o)
 }
@@ -138,7 +138,7 @@ func (r *Reconciler) Superseded() bool {
 // findOut asks what may have changed, or was not known before: what the runtime uses, what the node
 // is, what it can.
 func (r *Reconciler) findOut(ctx context.Context, o *Observation) {
-	r.observeRuntime(ctx, o)
+	o.RuntimeErr = r.askRuntime(ctx)
 	if r.known.Runtime.Name == "" || !r.known.Where.Known {
 		if object, err := r.nodeObject(ctx); err == nil && object != nil {
 			r.settle(r.cfg, object)
@@ -170,17 +170,18 @@ func (r *Reconciler) nodeObject(ctx context.Context) (*corev1.Node, error) {
 	return r.world.Node(ctx)
 }
 
-// observeRuntime asks the runtime. One that has not loaded the entry has to be notified.
-func (r *Reconciler) observeRuntime(ctx context.Context, o *Observation) {
-	var runtime node.Runtime
-	if runtime, o.RuntimeErr = r.ask(ctx); o.RuntimeErr != nil {
-		r.log.Debug("container runtime not reached", zap.Error(o.RuntimeErr))
-		return
+// askRuntime asks the runtime anew. One that has not loaded the entry has to be notified.
+func (r *Reconciler) askRuntime(ctx context.Context) error {
+	runtime, err := r.ask(ctx)
+	if err != nil {
+		r.log.Debug("container runtime not reached", zap.Error(err))
+		return err
 	}
 	r.known.Runtime = runtime
 	if known, runs := runtime.Runs(names.Plugin); known && !runs {
 		r.owed = true
 	}
+	return nil
 }
 
 // observeAccess reads what the plugin asks the API server with while the agent is away.
@@ -232,6 +233,6 @@ func (r *Reconciler) observeInstallation(ctx context.Context, o *Observation) {
 		object, _ = r.nodeObject(ctx) // without it the commonest of platforms is as good as any
 	}
 	r.settle(cfg, object)
-	r.observeRuntime(ctx, o)
+	o.RuntimeErr = r.askRuntime(ctx)
 	o.Known = r.known
 }

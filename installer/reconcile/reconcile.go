@@ -53,7 +53,9 @@ func (r *Reconciler) Start(ctx context.Context, joins bool) error {
 	if looks, why := where.looksLike(object); looks != "" {
 		r.log.Warn("node looks like another platform", zap.String("platform", where.Platform.Name), zap.String("want", looks), zap.String("why", why))
 	}
-	r.greetRuntime(ctx)
+	if err := r.askRuntime(ctx); err != nil {
+		r.log.Warn("container runtime not reached", zap.Strings("paths", r.known.Where.Sockets), zap.Error(err))
+	}
 	if r.known.Probed, r.known.ProbeErr = r.cfg.Plugin.probe(ctx); r.known.ProbeErr != nil {
 		r.log.Error("found no backend", zap.Error(r.known.ProbeErr))
 	}
@@ -62,15 +64,6 @@ func (r *Reconciler) Start(ctx context.Context, joins bool) error {
 	}
 	_, err = r.Entry()
 	return err
-}
-
-// greetRuntime asks the runtime for the first time, and says so if it does not answer.
-func (r *Reconciler) greetRuntime(ctx context.Context) {
-	if runtime, err := r.ask(ctx); err == nil {
-		r.known.Runtime = runtime
-	} else {
-		r.log.Warn("container runtime not reached", zap.Strings("paths", r.known.Where.Sockets), zap.Error(err))
-	}
 }
 
 // Entry is what stands in the chain, for the backend that was found, or nftables as long as none
