@@ -237,6 +237,22 @@ func TestWhatCountsMore(t *testing.T) {
 		"Multus, whose directory is out of reach": {func(s *situation) {
 			s.has("00-multus.conf", multusFile).o.Multus.Err = fs.ErrNotExist
 		}, BadDisk, "plugin credentials"},
+		"Multus, and a runtime that does not list what Multus runs": {func(s *situation) {
+			s.has("00-multus.conf", multusFile).installed(t)
+			s.o.Known.Runtime.Chain = []byte(`{"PluginConfDir":"/etc/cni/net.d","Networks":[]}`)
+		}, Effective, "plugin credentials enter"},
+		"no kind of node, and the runtime's own directory": {func(s *situation) {
+			s.cfg.Dirs.Platform = autoPlatform
+			s.o.Known.Where, s.o.Known.Runtime = locate(s.cfg, nil), node.Runtime{ConfDir: "/etc/cni/net.d"}
+		}, Reason(chain.Absent), "plugin credentials enter"},
+		"no kind of node, and both directories by flags": {func(s *situation) {
+			s.cfg.Dirs.Platform, s.cfg.Dirs.Conf, s.cfg.Dirs.Bin = autoPlatform, "/conf", "/bin"
+			s.o.Known.Where, s.o.Known.Runtime = locate(s.cfg, nil), node.Runtime{}
+		}, Reason(chain.Absent), "plugin credentials enter"},
+		"no kind of node, and one directory by a flag": {func(s *situation) {
+			s.cfg.Dirs.Platform, s.cfg.Dirs.Conf = autoPlatform, "/conf"
+			s.o.Known.Where, s.o.Known.Runtime = locate(s.cfg, nil), node.Runtime{}
+		}, NoNode, ""},
 		"a newer agent, and no entry": {func(s *situation) { s.o.Newer = true }, Reason(chain.Absent), ""},
 		"the marker cannot be read":   {func(s *situation) { s.o.Err = fs.ErrPermission }, BadDisk, ""},
 		"the marker of another installation": {func(s *situation) {
@@ -269,6 +285,59 @@ func TestWhatCountsMore(t *testing.T) {
 				t.Errorf("%s (%s), to do %q; want %s, %q", now.Why, now.Text, todo.words(), row.why, row.todo)
 			}
 		})
+	}
+}
+
+// Of a runtime that is not known it is believed that it loads drop-ins only where one of ours is.
+func TestADropInThatIsThere(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		file string
+		want chain.Way
+	}{
+		"ours":                     {"pods/" + chain.DropInName, chain.DropIn},
+		"somebody else's":          {"pods/10-other.conf", chain.Inline},
+		"of our name, beside them": {chain.DropInName, chain.Inline},
+	} {
+		s := usual()
+		s.o.Known.Runtime = node.Runtime{}
+		todo, now := Decide(s.cfg, s.and(row.file, `{"type":"sidecar-cni"}`).o)
+		if todo.Enter == nil || todo.Enter.Plan.Way != row.want {
+			t.Errorf("%s: %+v, want way %s", name, now, row.want)
+		}
+		s.o.Known.Runtime = node.Runtime{Name: "containerd", Version: "1.7.0"}
+		if todo, now := Decide(s.cfg, s.o); todo.Enter == nil || todo.Enter.Plan.Way != chain.Inline {
+			t.Errorf("%s, and a runtime without drop-ins: %+v", name, now)
+		}
+	}
+}
+
+// What another way has left for Multus goes, where there is a directory of Multus'.
+func TestWhatIsLeftForMultus(t *testing.T) {
+	t.Parallel()
+	for _, has := range []bool{true, false} {
+		s := usual()
+		s.o.HasMultus = has
+		if todo, _ := Decide(s.cfg, s.o); todo.Enter.Clear != has {
+			t.Errorf("inline, a directory: %t; cleared: %t", has, todo.Enter.Clear)
+		}
+		if todo, _ := Decide(s.cfg, s.has("00-multus.conf", multusFile).o); todo.Enter.Clear {
+			t.Errorf("standalone, a directory: %t; cleared", has)
+		}
+	}
+}
+
+func TestWhatATakenOutNodeSays(t *testing.T) {
+	t.Parallel()
+	for want, left := range map[string][]string{
+		"the node is out": nil, "the node is out; left: a; b": {"a", "b"},
+	} {
+		if s := TakenOut(left); s.Text != want || !s.Ready() {
+			t.Errorf("%+v, want %q", s, want)
+		}
+	}
+	if (Todo{Plugin: &Copy{}}).Nothing() || !(Todo{}).Nothing() {
+		t.Error("nothing is something")
 	}
 }
 
