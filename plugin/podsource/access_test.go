@@ -2,6 +2,7 @@ package podsource
 
 import (
 	"encoding/base64"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/test/agent"
 )
 
@@ -93,6 +99,67 @@ func extra(line, more string) func(*testing.T, *world) {
 	return func(t *testing.T, w *world) { spoil(t, w, line, line+"\n    "+more) }
 }
 
+// ofOlderAgent is what agents wrote before they wrote JSON, and the name that a test's server has.
+const ofOlderAgent = `# Written by sidecar-cni-installer, for the sidecar-cni plugin. Changes are overwritten.
+apiVersion: v1
+kind: Config
+current-context: sidecar-cni
+contexts:
+- name: sidecar-cni
+  context: {cluster: local, user: sidecar-cni}
+clusters:
+- name: local
+  cluster:
+    tls-server-name: kubernetes.default.svc
+    server: "https://%s"
+    certificate-authority: ca.crt
+users:
+- name: sidecar-cni
+  user:
+    tokenFile: token
+`
+
+// TestKubeconfigsAreReadAsKubectlReadsThem compares with the parser that client-go uses.
+func TestKubeconfigsAreReadAsKubectlReadsThem(t *testing.T) {
+	t.Parallel()
+	const rest = `
+users: [{name: u, user: {tokenFile: token}}]
+contexts: [{name: c, context: {cluster: k, user: u}}]
+current-context: c
+`
+	for name, text := range map[string]string{
+		"nothing":            "",
+		"only a comment":     "# none\n",
+		"an older agent's":   fmt.Sprintf(ofOlderAgent, apiAddress),
+		"flow":               "clusters: [{name: k, cluster: {server: https://x:1, certificate-authority: ca.crt}}]" + rest,
+		"JSON with comments": "# JSON\n{\"current-context\": \"c\"}\n",
+		"a document's start": "---\nclusters:\n  - cluster:\n      server: 'https://x:1'\n    name: k\n" + rest,
+		"block scalars":      "clusters:\n- name: k\n  cluster:\n    server: >-\n      https://x:1\n    certificate-authority-data: |\n      QUJD\n" + rest,
+		"anchors and merges": "base: &b {server: https://x:1}\nclusters:\n- name: k\n  cluster: {<<: *b, certificate-authority: a}\n" + rest,
+		"a key twice":        "current-context: a\n" + rest,
+		"nulls":              "preferences: {}\nusers: null\nclusters: ~\n",
+		"words for true":     "clusters: [{name: k, cluster: {server: https://x:1, insecure-skip-tls-verify: true}}]" + rest,
+		"other keys":         "extensions: [{name: x, extension: {at: 2026-01-02, n: 0x1f, f: 1.5}}]\napiVersion: v1" + rest,
+		"two documents":      "current-context: c\n---\ncurrent-context: d\n",
+		"Windows' lines":     strings.ReplaceAll("clusters: [{name: k, cluster: {server: https://x:1}}]"+rest, "\n", "\r\n"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var want kubeconfig
+			if err := yaml.Unmarshal([]byte(text), &want); err != nil {
+				t.Fatal(err)
+			}
+			got, err := decodeKubeconfig([]byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("kubeconfig (-client-go's +ours):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestKubeconfigMayHoldWhatItCouldName(t *testing.T) {
 	t.Parallel()
 	read := func(t *testing.T, path string) []byte {
@@ -153,6 +220,24 @@ func TestKubeconfigMayHoldWhatItCouldName(t *testing.T) {
 			put(t, w.api.Kubeconfig(), `{"current-context":"n","contexts":[{"name":"n","context":{"cluster":"c","user":"u"}}],`+
 				`"clusters":[{"name":"c","cluster":{"server":"https://`+apiAddress+`","tls-server-name":"kubernetes.default.svc",`+
 				`"certificate-authority":"ca.crt"}}],"users":[{"name":"u","user":{"tokenFile":"token"}}]}`)
+			found, _, err := w.find(t, web)
+			checkFound(t, found, err, FromAPI)
+		},
+		"what an older agent wrote": func(t *testing.T, w *world) {
+			w.api.Put(meshed("5d1c"))
+			put(t, w.api.Kubeconfig(), fmt.Sprintf(ofOlderAgent, apiAddress))
+			found, _, err := w.find(t, web)
+			checkFound(t, found, err, FromAPI)
+		},
+		"what the agent writes": func(t *testing.T, w *world) {
+			w.api.Put(meshed("5d1c"))
+			dir := filepath.Join(t.TempDir(), "sidecar-cni.d")
+			_, err := node.Credentials{Dir: dir}.Write(read(t, w.api.TokenFile()), read(t, w.api.CAFile()), "https://"+apiAddress)
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(t, w.api.Kubeconfig(), strings.Replace(string(read(t, dir+"/kubeconfig")),
+				`"server":`, `"tls-server-name": "kubernetes.default.svc", "server":`, 1))
 			found, _, err := w.find(t, web)
 			checkFound(t, found, err, FromAPI)
 		},

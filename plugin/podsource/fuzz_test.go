@@ -45,3 +45,16 @@ func FuzzAgentAnswer(f *testing.F) {
 		}
 	})
 }
+
+func FuzzKubeconfig(f *testing.F) {
+	f.Add([]byte(ofOlderAgent))
+	f.Add([]byte(`{"current-context":"n","clusters":[{"name":"c","cluster":{"server":"https://x"}}]}`))
+	f.Add([]byte("a: &a {<<: *a}\nclusters: *a"))
+	f.Add([]byte("? [x]\n: !!binary |\n  x\n---\n- *b"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		const enough = 4000 // of several words, of which each may have all of its bytes quoted
+		if _, _, err := parseKubeconfig(data); err != nil && (len(err.Error()) > enough || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("not a line that can be read: %v", err)
+		}
+	})
+}

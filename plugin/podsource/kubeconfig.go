@@ -1,6 +1,7 @@
 package podsource
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/yaml"
+	"github.com/goccy/go-yaml"
 )
 
 // A kubeconfig is the part of the file that says where the API server is and who asks. client-go's
@@ -64,8 +65,8 @@ type user struct {
 }
 
 func parseKubeconfig(data []byte) (cluster, user, error) {
-	var config kubeconfig
-	if err := yaml.Unmarshal(data, &config); err != nil {
+	config, err := decodeKubeconfig(data)
+	if err != nil {
 		return cluster{}, user{}, errors.New(brief(err.Error()))
 	}
 	c, u, err := config.current()
@@ -76,6 +77,23 @@ func parseKubeconfig(data []byte) (cluster, user, error) {
 		return cluster{}, user{}, errors.New(strings.Join(wrong, ", "))
 	}
 	return c, u, nil
+}
+
+// decodeKubeconfig reads JSON, which the installer writes, else YAML, which anybody may have
+// written. This YAML parser takes every start of the plugin the least time to get ready.
+func decodeKubeconfig(data []byte) (config kubeconfig, err error) {
+	if json.Unmarshal(data, &config) == nil {
+		return config, nil
+	}
+	var document any
+	if err := yaml.UnmarshalWithOptions(data, &document, yaml.AllowDuplicateMapKey()); err != nil {
+		return kubeconfig{}, err
+	}
+	if data, err = json.Marshal(document); err != nil {
+		return kubeconfig{}, err
+	}
+	config = kubeconfig{}
+	return config, json.Unmarshal(data, &config)
 }
 
 // current returns what current-context names.
