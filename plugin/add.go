@@ -11,111 +11,95 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/backend"
 	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
-	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
 // add redirects a new pod, if it is ours. What the previous plugins made of it is the answer in any
 // case.
-func add(ctx context.Context, c *call) error {
-	answer, err := c.result()
-	if err != nil {
-		return err
+func add(ctx context.Context, c call, d deps) (o outcome, err error) {
+	if o.answer, err = c.result(); err != nil {
+		return o, err
 	}
-	if skip := c.decideUnasked(); skip != "" {
-		c.skip(skip)
-		c.answer = answer
-		return nil
+	if c.skipUnasked(&o) {
+		return o, nil
 	}
 	n, err := openNamespace(c.netns)
 	if err != nil {
-		return err
+		return o, err
 	}
 	defer n.Close()
-	decision, err := c.ask(ctx)
-	switch {
-	case err != nil:
-		return err
-	case decision.Skip != "":
-		c.skip(decision.Skip)
-	default:
-		if err := c.program(ctx, n, decision.Policy); err != nil {
-			return err
-		}
-		c.outcome.message, c.outcome.word = "redirected pod", "redirected"
+	decision, err := ask(ctx, c, d, &o)
+	if err != nil || decision.Skip != "" {
+		return o, err
 	}
-	c.answer = answer
-	return nil
-}
-
-func (c *call) skip(why redirect.Skip) {
-	c.outcome.message, c.outcome.word, c.outcome.reason = "skipped pod", "skipped", string(why)
-}
-
-// program writes rules and record. The record comes first, unseen: most of what can fail about it
-// fails before the kernel was touched. Without a record the rules go again, as far as this call
-// wrote them: nobody could verify them.
-func (c *call) program(ctx context.Context, n *podns.Namespace, policy redirect.Policy) error {
-	c.outcome.backend = backend.For(c.Backend, n)
-	tables, err := backend.Find(c.outcome.backend)
-	if err != nil {
-		return kernelRefused.fail("redirect pod %s: %w", c.podName(), err)
+	o.backend = backend.For(c.conf.Backend, n)
+	w := writing{name: o.backend, rules: redirect.Compile(decision.Policy)}
+	if w.tables, err = backend.Find(w.name); err != nil {
+		return o, kernelRefused.fail("redirect pod %s: %w", c.podName(), err)
 	}
-	rules := redirect.Compile(policy)
+	// The record comes first, unseen: most of what can fail about it fails before the kernel was
+	// touched.
 	began := time.Now()
-	draft, err := c.draft(n, rules, policy)
-	if err != nil {
-		return badState.fail("redirect pod %s: %w", c.podName(), err)
-	}
-	c.took("record", began)
-	began = time.Now()
-	err = n.Do(func() error { return c.apply(ctx, tables, rules, draft) })
-	c.took("apply", began)
-	if err != nil {
-		draft.Discard()
-		return c.explain(ctx, err)
-	}
-	c.log.Debug("programmed rules", zap.String("backend", c.outcome.backend), zap.Int("chains", len(rules.Chains)))
-	return nil
-}
-
-func (c *call) draft(n *podns.Namespace, rules redirect.Ruleset, policy redirect.Policy) (record.Draft, error) {
-	return c.records().Draft(record.Record{
+	w.record, err = d.records.Draft(record.Record{
 		Attachment: c.attachment,
-		Network:    c.Network,
+		Network:    c.conf.Network,
 		Netns:      record.Netns{Path: c.netns, Device: n.ID.Device, Inode: n.ID.Inode},
-		Pod:        record.Pod{Namespace: c.pod.Namespace, Name: c.pod.Name, UID: c.pod.UID},
-		Backend:    c.outcome.backend,
-		Revision:   record.Revision(rules),
-		Policy:     policy,
+		Pod:        record.Pod{Namespace: c.pod.Namespace, Name: c.pod.Name, UID: o.uid},
+		Backend:    w.name,
+		Revision:   record.Revision(w.rules),
+		Policy:     decision.Policy,
 	})
+	if err != nil {
+		return o, badState.fail("redirect pod %s: %w", c.podName(), err)
+	}
+	o.took("record", began)
+	began = time.Now()
+	var warnings []string
+	err = n.Do(func() (err error) { warnings, err = w.write(ctx, c, d); return err })
+	o.took("apply", began)
+	o.warnings = append(o.warnings, warnings...)
+	if err != nil {
+		w.record.Discard()
+		return o, explain(ctx, c, o.backend, err)
+	}
+	d.logOurs.Debug("programmed rules", zap.String("backend", o.backend), zap.Int("chains", len(w.rules.Chains)))
+	o.message, o.word = "redirected pod", "redirected"
+	return o, nil
 }
 
-// apply writes the rules into the calling thread's namespace, and shows the record.
-func (c *call) apply(ctx context.Context, tables backend.Backend, rules redirect.Ruleset, draft record.Draft) error {
-	other, err := backend.OtherRules(ctx, c.outcome.backend)
+// writing is what is about to be written for a pod.
+type writing struct {
+	name   string // of the backend
+	tables backend.Backend
+	rules  redirect.Ruleset
+	record record.Draft
+}
+
+// write writes the rules into the calling thread's namespace, and shows the record. Without a
+// record the rules go again, as far as this call wrote them: nobody could verify them.
+func (w writing) write(ctx context.Context, c call, d deps) (warnings []string, err error) {
+	other, err := backend.OtherRules(ctx, w.name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if other != "" {
-		return foreignRules.fail("redirect pod %s with %s: its network namespace has %s", c.podName(), c.outcome.backend, other)
+		return nil, foreignRules.fail("redirect pod %s with %s: its network namespace has %s", c.podName(), w.name, other)
 	}
-	undo, warnings, err := tables.Apply(ctx, rules)
+	undo, warnings, err := w.tables.Apply(ctx, w.rules)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c.Warnings = append(c.Warnings, warnings...)
-	if err := draft.Publish(); err != nil {
-		undo(c.earlierRules())
-		return badState.fail("redirect pod %s: %w", c.podName(), err)
+	if err := w.record.Publish(); err != nil {
+		undo(earlierRules(d.records.OfContainer(c.attachment.Container), w.name))
+		return warnings, badState.fail("redirect pod %s: %w", c.podName(), err)
 	}
-	return nil
+	return warnings, nil
 }
 
 // earlierRules are those of an earlier call for the same sandbox, whose record still holds; nil
 // without one.
-func (c *call) earlierRules() *redirect.Ruleset {
-	for _, one := range c.records().OfContainer(c.attachment.Container) {
-		if one.Backend == c.outcome.backend {
+func earlierRules(records []record.Record, backendName string) *redirect.Ruleset {
+	for _, one := range records {
+		if one.Backend == backendName {
 			rules := redirect.Compile(one.Policy)
 			return &rules
 		}
@@ -124,7 +108,7 @@ func (c *call) earlierRules() *redirect.Ruleset {
 }
 
 // explain gives an error of the kernel, or of the time that ran out, its kind.
-func (c *call) explain(ctx context.Context, err error) error {
+func explain(ctx context.Context, c call, backendName string, err error) error {
 	if known, ok := errors.AsType[*failure](err); ok {
 		return known
 	}
@@ -134,5 +118,5 @@ func (c *call) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return tooSlow.fail("redirect pod %s: %w", c.podName(), err)
 	}
-	return kernelRefused.fail("redirect pod %s: %w%s", c.podName(), err, c.whyBackend())
+	return kernelRefused.fail("redirect pod %s: %w%s", c.podName(), err, c.whyBackend(backendName))
 }

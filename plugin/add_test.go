@@ -282,10 +282,10 @@ func FuzzASkipUnaskedIsASkip(f *testing.F) {
 	f.Add("a", "b", "sidecar.istio.io/status", "{}", "true")
 	f.Fuzz(func(t *testing.T, key, value, otherKey, otherValue, label string) {
 		for _, status := range []bool{true, false} {
-			c := &call{pod: podsource.Ref{Namespace: "shop", Name: "web-0", UID: uid}, Conf: netconf.Parse([]byte(`{}`))}
-			c.Annotations = map[string]string{key: value}
+			c := call{pod: podsource.Ref{Namespace: "shop", Name: "web-0", UID: uid}, conf: netconf.Parse([]byte(`{}`))}
+			c.conf.Annotations = map[string]string{key: value}
 			if status {
-				c.Annotations[statusKey] = "{}"
+				c.conf.Annotations[statusKey] = "{}"
 			}
 			object := meshed(map[string]string{otherKey: otherValue})
 			object.Labels = map[string]string{"sidecar.istio.io/inject": label}
@@ -297,8 +297,10 @@ func FuzzASkipUnaskedIsASkip(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			skip := c.decideUnasked()
-			d, err := redirect.Decide(c.complete(whole.Facts()), c.Redirect)
+			var o outcome
+			c.skipUnasked(&o)
+			skip := redirect.Skip(o.reason)
+			d, err := redirect.Decide(c.complete(whole.Facts()), c.conf.Redirect)
 			if skip != "" && (d.Skip == "" || err != nil) {
 				t.Errorf("skipped unasked (%s); as a whole: %+v, %v", skip, d, err)
 			}

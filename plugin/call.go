@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,64 +27,103 @@ type plugin struct {
 	answer  []byte // for standard output, if skel agrees
 }
 
-// call is a call for a verb: what the runtime wants, and what becomes of it.
+// verb carries out one of CNI's commands. Beside an error too, the outcome says how far it came.
+type verb func(context.Context, call, deps) (outcome, error)
+
+// call is what the runtime said.
 type call struct {
+	began      time.Time
 	command    string
 	netns      string
 	attachment record.Attachment
 	pod        podsource.Ref
-	netconf.Conf
-	stderr io.Writer
-	log    *zap.Logger
-
-	answer  []byte
-	outcome outcome
+	conf       netconf.Conf
 }
 
-// outcome is what a call comes to, for those who look after the node.
+// deps is what a verb works with.
+type deps struct {
+	sources podsource.Sources
+	records record.Dir
+	log     *zap.Logger // of calls for any pod
+	logOurs *zap.Logger // of calls for pods that are or may be ours: the log file gets it too
+}
+
+// outcome is what became of a call, for the runtime and for those who look after the node.
 type outcome struct {
+	answer   []byte // for the runtime, if nothing fails; only ADD has one
 	message  string // of the log, in the past tense
 	word     string
 	reason   string
 	path     string // which source answered what the pod is
+	uid      string // of the pod that it found
 	backend  string
 	problems []redirect.Problem
+	warnings []string
 	notices  []string // for whoever runs the pod
 	phases   map[string]time.Duration
 	asked    bool // others were asked about the pod
-	ours     bool // or may be
+	ours     bool // it is ours, or nobody could tell
 }
 
-// verb is one of CNI's commands.
-type verb func(context.Context, *call) error
+// took notes how long a phase was that ends now.
+func (o *outcome) took(phase string, began time.Time) {
+	if o.phases == nil {
+		o.phases = map[string]time.Duration{}
+	}
+	o.phases[phase] = time.Since(began)
+}
+
+// skip notes that the pod is left alone.
+func (o *outcome) skip(why redirect.Skip) {
+	o.message, o.word, o.reason = "skipped pod", "skipped", string(why)
+}
+
+// podName is how people write the pod.
+func (c call) podName() string {
+	if c.pod.Name == "" {
+		return ""
+	}
+	return c.pod.Namespace + "/" + c.pod.Name
+}
 
 // verb makes a verb of the plugin what skel calls.
 func (p *plugin) verb(command string, do verb) func(*skel.CmdArgs) error {
 	return func(args *skel.CmdArgs) error {
-		began := time.Now()
 		p.called = true
 		// skel would open the namespace when all is done, even that of a pod that is not ours. We
 		// have looked before.
 		args.NetnsOverride = "true"
-		c := &call{
+		c := call{
+			began:      time.Now(),
 			command:    command,
 			netns:      args.Netns,
 			attachment: record.Attachment{Container: args.ContainerID, Interface: args.IfName},
 			pod:        parseArgs(args.Args),
-			stderr:     p.stderr,
-			log:        newLogger(p.stderr, ""),
-			outcome:    outcome{phases: map[string]time.Duration{}},
 		}
-		err := guard(p.stderr, func() error {
-			c.Conf = netconf.Parse(args.StdinData)
-			c.log = newLogger(p.stderr, c.LogLevel)
-			c.took("parse", began)
-			ctx, cancel := context.WithDeadline(context.Background(), began.Add(c.Deadline))
+		d, o := p.deps(c.conf), outcome{}
+		err := guard(p.stderr, func() (err error) {
+			c.conf = netconf.Parse(args.StdinData)
+			d = p.deps(c.conf)
+			parsed := time.Since(c.began)
+			ctx, cancel := context.WithDeadline(context.Background(), c.began.Add(c.conf.Deadline))
 			defer cancel()
-			return do(ctx, c)
+			o, err = do(ctx, c, d)
+			o.took("parse", time.Now().Add(-parsed))
+			return err
 		})
-		p.version, p.answer = c.Version, c.answer
-		return c.finish(began, err)
+		if p.version = c.conf.Version; err == nil {
+			p.answer = o.answer
+		}
+		return finish(c, d, o, err)
+	}
+}
+
+func (p *plugin) deps(conf netconf.Conf) deps {
+	return deps{
+		sources: podsource.Sources{AgentSocket: conf.AgentSocket, Kubeconfig: conf.Kubeconfig},
+		records: record.Dir(conf.StateDir),
+		log:     newLogger(p.stderr, conf.LogLevel, ""),
+		logOurs: newLogger(p.stderr, conf.LogLevel, conf.LogFile),
 	}
 }
 
@@ -97,52 +137,27 @@ func guard(stderr io.Writer, do func() error) error {
 	return err
 }
 
-// claim notes that the pod is ours, or that nobody could tell. From here on the log file gets what
-// is logged.
-func (c *call) claim() {
-	if !c.outcome.ours {
-		c.outcome.ours = true
-		c.logToFile()
-	}
-}
-
-// took notes how long a phase was that ends now.
-func (c *call) took(phase string, began time.Time) { c.outcome.phases[phase] = time.Since(began) }
-
-func (c *call) sources() podsource.Sources {
-	return podsource.Sources{AgentSocket: c.AgentSocket, Kubeconfig: c.Kubeconfig}
-}
-
-func (c *call) records() record.Dir { return record.Dir(c.StateDir) }
-
-// podName is how people write a pod.
-func (c *call) podName() string {
-	if c.pod.Name == "" {
-		return ""
-	}
-	return c.pod.Namespace + "/" + c.pod.Name
-}
-
-// finish reports to the log and to the agent how the call ended, and returns the answer to the
+// finish reports to the log and to the agent how a call ended, and returns the answer to the
 // runtime.
-func (c *call) finish(began time.Time, err error) error {
-	report := protocol.Outcome{
-		Command: c.command, Namespace: c.pod.Namespace, Name: c.pod.Name, UID: c.pod.UID, Phases: map[string]float64{},
+func finish(c call, d deps, o outcome, err error) error {
+	var refusal error
+	var message string
+	if err != nil {
+		f := classify(err)
+		o.message, o.word, o.reason, o.ours = "refused call", protocol.Failed, f.word, true
+		refusal, message = f.result(), f.text()
 	}
-	for phase, took := range c.outcome.phases {
+	logOutcome(d, c, o, err)
+	if c.podName() == "" || !o.asked && !o.ours {
+		return refusal
+	}
+	report := protocol.Outcome{
+		Command: c.command, Namespace: c.pod.Namespace, Name: c.pod.Name, UID: cmp.Or(o.uid, c.pod.UID),
+		Outcome: o.word, Reason: o.reason, Message: message, Notices: o.notices, Phases: map[string]float64{},
+	}
+	for phase, took := range o.phases {
 		report.Phases[phase] = took.Seconds()
 	}
-	var refusal error
-	if err != nil {
-		c.claim()
-		f := classify(err)
-		c.outcome.message, c.outcome.word, c.outcome.reason = "refused call", protocol.Failed, f.word
-		refusal, report.Message = f.result(), f.text()
-	}
-	c.logOutcome(began, err)
-	report.Outcome, report.Reason, report.Notices = c.outcome.word, c.outcome.reason, c.outcome.notices
-	if c.podName() != "" && (c.outcome.asked || c.outcome.ours) {
-		c.sources().Report(report)
-	}
+	d.sources.Report(report)
 	return refusal
 }

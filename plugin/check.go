@@ -15,83 +15,75 @@ import (
 
 // check compares the kernel with what ADD recorded, and changes nothing. What the annotations say
 // by now does not count.
-func check(ctx context.Context, c *call) error {
-	recorded, err := c.records().Read(c.attachment)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return c.checkUnrecorded(ctx)
-	case err != nil:
-		c.claim()
-		return badState.fail("check pod %s: %w", c.podName(), err)
+func check(ctx context.Context, c call, d deps) (o outcome, err error) {
+	recorded, err := d.records.Read(c.attachment)
+	if errors.Is(err, fs.ErrNotExist) {
+		return checkUnrecorded(ctx, c, d)
 	}
-	c.claim()
-	c.outcome.path = "record"
+	o.ours = true
+	if err != nil {
+		return o, badState.fail("check pod %s: %w", c.podName(), err)
+	}
+	o.path = "record"
 	n, err := openNamespace(c.netns)
 	if err != nil {
-		return err
+		return o, err
 	}
 	defer n.Close()
 	if n.ID.Device != recorded.Netns.Device || n.ID.Inode != recorded.Netns.Inode {
-		return rulesDiffer.fail("check pod %s: its network namespace is %d, ADD programmed %d at %s",
+		return o, rulesDiffer.fail("check pod %s: its network namespace is %d, ADD programmed %d at %s",
 			c.podName(), n.ID.Inode, recorded.Netns.Inode, recorded.Netns.Path)
 	}
 	rules := redirect.Compile(recorded.Policy)
 	if record.Revision(rules) != recorded.Revision {
-		c.checked("older_revision") // programmed by another version of the plugin, which alone could tell
-		return nil
+		o.checked("older_revision") // programmed by another version of the plugin, which alone could tell
+		return o, nil
 	}
-	c.outcome.backend = recorded.Backend
-	return c.verify(ctx, n, rules)
+	o.backend = recorded.Backend
+	return o, o.verify(ctx, c, n, rules)
 }
 
 // checkUnrecorded is about a pod that ADD did not redirect, or whose record is lost.
-func (c *call) checkUnrecorded(ctx context.Context) error {
-	if skip := c.decideUnasked(); skip != "" {
-		c.skip(skip)
-		return nil
+func checkUnrecorded(ctx context.Context, c call, d deps) (o outcome, err error) {
+	if c.skipUnasked(&o) {
+		return o, nil
 	}
 	n, err := openNamespace(c.netns)
 	if err != nil {
-		return err
+		return o, err
 	}
 	defer n.Close()
-	decision, err := c.ask(ctx)
-	if err != nil {
-		return err
+	decision, err := ask(ctx, c, d, &o)
+	if err != nil || decision.Skip != "" {
+		return o, err
 	}
-	if decision.Skip != "" {
-		c.skip(decision.Skip)
-		return nil
-	}
-	c.outcome.backend = backend.For(c.Backend, n)
-	return c.verify(ctx, n, redirect.Compile(decision.Policy))
+	o.backend = backend.For(c.conf.Backend, n)
+	return o, o.verify(ctx, c, n, redirect.Compile(decision.Policy))
 }
 
-func (c *call) verify(ctx context.Context, n *podns.Namespace, rules redirect.Ruleset) error {
-	tables, err := backend.Find(c.outcome.backend)
+// verify notes how the rules in a namespace differ from those that should be there.
+func (o *outcome) verify(ctx context.Context, c call, n *podns.Namespace, rules redirect.Ruleset) error {
+	tables, err := backend.Find(o.backend)
 	if err != nil {
 		return kernelRefused.fail("check pod %s: %w", c.podName(), err)
 	}
 	began := time.Now()
-	err = n.Do(func() error {
-		c.outcome.problems, err = tables.Verify(ctx, rules)
-		return err
-	})
-	c.took("verify", began)
+	err = n.Do(func() (err error) { o.problems, err = tables.Verify(ctx, rules); return err })
+	o.took("verify", began)
 	if err != nil {
 		return kernelRefused.fail("check pod %s: %w", c.podName(), err)
 	}
-	if len(c.outcome.problems) == 0 {
-		c.checked("")
+	if len(o.problems) == 0 {
+		o.checked("")
 		return nil
 	}
 	var words []string
-	for _, p := range c.outcome.problems {
+	for _, p := range o.problems {
 		words = append(words, p.String())
 	}
 	return rulesDiffer.fail("check pod %s: %d differences: %s", c.podName(), len(words), strings.Join(words, "; "))
 }
 
-func (c *call) checked(reason string) {
-	c.outcome.message, c.outcome.word, c.outcome.reason = "checked pod", "checked", reason
+func (o *outcome) checked(reason string) {
+	o.message, o.word, o.reason = "checked pod", "checked", reason
 }

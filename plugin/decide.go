@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,15 +13,16 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
-// decideUnasked says why a pod is not ours, if what the runtime told is enough to say so. Nothing
-// is opened or asked for it: most pods of most clusters end here.
-func (c *call) decideUnasked() redirect.Skip {
-	c.outcome.path = "runtime"
-	decision, err := redirect.Decide(c.fromRuntime(), c.Redirect)
-	if err != nil {
-		return "" // a mistake is raised once the whole pod is known
+// skipUnasked reports whether what the runtime told is enough to say that the pod is not ours, and
+// notes why. Nothing is opened or asked for it: most pods of most clusters end here.
+func (c call) skipUnasked(o *outcome) bool {
+	o.path = "runtime"
+	decision, err := redirect.Decide(c.fromRuntime(), c.conf.Redirect)
+	if err != nil || decision.Skip == "" {
+		return false // a mistake is raised once the whole pod is known
 	}
-	return decision.Skip
+	o.skip(decision.Skip)
+	return true
 }
 
 // configSource is the annotation by which the kubelet says where it has a pod from. It writes it on
@@ -28,59 +30,56 @@ func (c *call) decideUnasked() redirect.Skip {
 const configSource = "kubernetes.io/config.source"
 
 // fromRuntime is the pod as far as the runtime knows it.
-func (c *call) fromRuntime() redirect.Pod {
-	source, ok := c.Annotations[configSource]
+func (c call) fromRuntime() redirect.Pod {
+	source, ok := c.conf.Annotations[configSource]
 	return redirect.Pod{
 		Namespace: c.pod.Namespace, Name: c.pod.Name, Static: ok && source != "api",
-		Annotations: c.Annotations, Nameservers: c.Nameservers,
+		Annotations: c.conf.Annotations, Nameservers: c.conf.Nameservers,
 	}
 }
 
 // complete puts what the runtime told in place of what the object says: the kubelet acts on that,
 // and what was decided on it alone stays true.
-func (c *call) complete(pod redirect.Pod) redirect.Pod {
+func (c call) complete(pod redirect.Pod) redirect.Pod {
 	runtime := c.fromRuntime()
 	pod.Nameservers = runtime.Nameservers
 	if runtime.Annotations != nil {
 		pod.Annotations = runtime.Annotations
 	}
-	if _, ok := c.Annotations[configSource]; ok {
+	if _, ok := c.conf.Annotations[configSource]; ok {
 		pod.Static = runtime.Static
 	}
 	return pod
 }
 
-// ask has a source tell what the pod is, and decides. A wrong configuration counts for a pod that
-// is ours only, or of which nobody can tell.
-func (c *call) ask(ctx context.Context) (redirect.Decision, error) {
-	c.outcome.asked, c.outcome.path = true, ""
+// ask has a source tell what the pod is, decides, and notes what comes of it. A wrong configuration
+// counts for a pod that is ours only, or of which nobody can tell.
+func ask(ctx context.Context, c call, d deps, o *outcome) (redirect.Decision, error) {
+	o.asked, o.path = true, ""
 	began := time.Now()
-	found, err := c.sources().Find(ctx, c.pod)
-	c.took("find", began)
+	found, err := d.sources.Find(ctx, c.pod)
+	o.took("find", began)
 	if err != nil {
-		c.claim()
-		if wrong := c.wrong(); wrong != nil {
-			return redirect.Decision{}, wrong
-		}
-		return redirect.Decision{}, err
+		o.ours = true
+		return redirect.Decision{}, cmp.Or(c.wrong(), err)
 	}
-	c.outcome.path, c.pod.UID = found.From, found.UID
+	o.path, o.uid = found.From, found.UID
 	pod := c.complete(found.Pod)
-	decision, err := redirect.Decide(pod, c.Redirect)
+	decision, err := redirect.Decide(pod, c.conf.Redirect)
 	if err == nil && decision.AskHandler {
-		c.claim()
-		if pod.Spec.RuntimeHandler, err = c.sources().Handler(ctx, pod.Spec.RuntimeClass); err != nil {
+		o.ours = true
+		if pod.Spec.RuntimeHandler, err = d.sources.Handler(ctx, pod.Spec.RuntimeClass); err != nil {
 			return redirect.Decision{}, err
 		}
-		decision, err = redirect.Decide(pod, c.Redirect)
+		decision, err = redirect.Decide(pod, c.conf.Redirect)
 	}
-	c.outcome.notices = decision.Notices
+	o.notices = decision.Notices
 	if err == nil && decision.Skip != "" {
+		o.skip(decision.Skip)
 		return decision, nil
 	}
-	c.claim()
-	c.Warnings = append(c.Warnings, decision.Warnings...)
-	c.log.Debug("found pod", zap.String("path", found.From), zap.Any("annotations", pod.Annotations))
+	o.ours, o.warnings = true, decision.Warnings
+	d.logOurs.Debug("found pod", zap.String("path", found.From), zap.Any("annotations", pod.Annotations))
 	switch wrong := c.wrong(); {
 	case wrong != nil:
 		return redirect.Decision{}, wrong
@@ -100,17 +99,17 @@ func isUnsupported(err error) bool {
 }
 
 // wrong raises what is wrong with the configuration.
-func (c *call) wrong() error {
-	if len(c.Mistakes) == 0 {
+func (c call) wrong() error {
+	if len(c.conf.Mistakes) == 0 {
 		return nil
 	}
-	return badConf.fail("read configuration of network %q: %s", c.Network, strings.Join(c.Mistakes, "; "))
+	return badConf.fail("read configuration of network %q: %s", c.conf.Network, strings.Join(c.conf.Mistakes, "; "))
 }
 
 // whyBackend says, behind an error, why it was not the configured backend that was tried.
-func (c *call) whyBackend() string {
-	if c.outcome.backend == c.Backend {
+func (c call) whyBackend(tried string) string {
+	if tried == c.conf.Backend {
 		return ""
 	}
-	return fmt.Sprintf(" (not %s: the pod has a user namespace of its own, where the kernel takes nothing but %s)", c.Backend, c.outcome.backend)
+	return fmt.Sprintf(" (not %s: the pod has a user namespace of its own, where the kernel takes nothing but %s)", c.conf.Backend, tried)
 }

@@ -11,26 +11,24 @@ import (
 // del forgets an attachment. The rules go with the namespace: taking them away earlier would let a
 // pod that is about to end talk past its proxy. Nothing but the host's namespace is refused, since
 // a DEL that fails holds up the end of the pod.
-func del(_ context.Context, c *call) error {
+func del(_ context.Context, c call, d deps) (o outcome, err error) {
 	if c.netns != "" {
 		n, err := openNamespace(c.netns)
 		if errors.Is(err, podns.ErrHost) {
-			return err
+			return o, err
 		}
 		if err == nil {
 			n.Close()
 		}
 	}
-	there, err := c.records().Delete(c.attachment)
-	if there || err != nil {
-		c.claim()
-	}
+	there, err := d.records.Delete(c.attachment)
+	o.ours = there || err != nil
 	if err != nil {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("left a record behind: %v", err))
+		o.warnings = append(o.warnings, fmt.Sprintf("left a record behind: %v", err))
 	}
-	c.outcome.message, c.outcome.word = "released pod", "released"
+	o.message, o.word = "released pod", "released"
 	if !there {
-		c.outcome.reason = "no_record"
+		o.reason = "no_record"
 	}
-	return nil
+	return o, nil
 }

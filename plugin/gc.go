@@ -10,25 +10,25 @@ import (
 
 // gc drops the records of this network's attachments that are no more. Without a list of those that
 // are, it drops none.
-func gc(_ context.Context, c *call) error {
-	c.outcome.message, c.outcome.word = "collected records", "collected"
-	if !c.Listed {
-		c.outcome.reason = "no_list"
-		return nil
+func gc(_ context.Context, c call, d deps) (o outcome, err error) {
+	o.message, o.word = "collected records", "collected"
+	if !c.conf.Listed {
+		o.reason = "no_list"
+		return o, nil
 	}
-	all, err := c.records().List()
+	all, err := d.records.List()
 	errs := []error{err}
 	for _, r := range all {
-		if r.Network != c.Network || slices.Contains(c.Attachments, r.Attachment) {
+		if r.Network != c.conf.Network || slices.Contains(c.conf.Attachments, r.Attachment) {
 			continue
 		}
-		c.claim()
-		_, err := c.records().Delete(r.Attachment)
+		o.ours = true
+		_, err := d.records.Delete(r.Attachment)
 		errs = append(errs, err)
-		c.log.Debug("dropped record", zap.String("container", r.Container), zap.String("interface", r.Interface), zap.Error(err))
+		d.logOurs.Debug("dropped record", zap.String("container", r.Container), zap.String("interface", r.Interface), zap.Error(err))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return badState.fail("collect records of network %q: %w", c.Network, err)
+		return o, badState.fail("collect records of network %q: %w", c.conf.Network, err)
 	}
-	return nil
+	return o, nil
 }

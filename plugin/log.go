@@ -10,9 +10,14 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// newLogger writes to standard error, which the runtime keeps or not. An empty level is info.
-func newLogger(stderr io.Writer, level string) *zap.Logger {
-	return zap.New(logCore(zapcore.AddSync(stderr), level), zap.ErrorOutput(zapcore.AddSync(stderr)))
+// newLogger writes to standard error, which the runtime keeps or not, and to a file, if one is
+// named. An empty level is info.
+func newLogger(stderr io.Writer, level, file string) *zap.Logger {
+	core := logCore(zapcore.AddSync(stderr), level)
+	if file != "" {
+		core = zapcore.NewTee(core, logCore(zapcore.AddSync(logFile{path: file, limit: logLimit}), level))
+	}
+	return zap.New(core, zap.ErrorOutput(zapcore.AddSync(stderr)))
 }
 
 func logCore(to zapcore.WriteSyncer, level string) zapcore.Core {
@@ -31,20 +36,12 @@ func encodeTime(t time.Time, to zapcore.PrimitiveArrayEncoder) {
 	zapcore.RFC3339NanoTimeEncoder(t.UTC(), to)
 }
 
-// logToFile has what follows written to the log file too, if one is configured.
-func (c *call) logToFile() {
-	if c.LogFile == "" {
-		return
-	}
-	file := logFile{path: c.LogFile, limit: logLimit}
-	c.log = c.log.WithOptions(zap.WrapCore(func(stderr zapcore.Core) zapcore.Core {
-		return zapcore.NewTee(stderr, logCore(zapcore.AddSync(file), c.LogLevel))
-	}))
-}
-
 // logOutcome writes the line that every call leaves.
-func (c *call) logOutcome(began time.Time, err error) {
-	o := c.outcome
+func logOutcome(d deps, c call, o outcome, err error) {
+	log := d.log
+	if o.ours {
+		log = d.logOurs
+	}
 	fields := []zap.Field{zap.String("command", c.command)}
 	text := func(key, value string) {
 		if value != "" {
@@ -61,19 +58,19 @@ func (c *call) logOutcome(began time.Time, err error) {
 	if len(o.problems) > 0 {
 		fields = append(fields, zap.Stringers("problems", o.problems))
 	}
-	warnings := slices.Concat(c.Warnings, o.notices)
+	warnings := slices.Concat(c.conf.Warnings, o.warnings, o.notices)
 	if err == nil {
-		warnings = append(warnings, c.Mistakes...) // which nobody else will hear of
+		warnings = append(warnings, c.conf.Mistakes...) // which nobody else will hear of
 	}
 	if len(warnings) > 0 {
 		fields = append(fields, zap.Strings("warnings", warnings))
 	}
-	fields = append(fields, zap.Duration("took", time.Since(began)))
+	fields = append(fields, zap.Duration("took", time.Since(c.began)))
 	if err != nil {
 		fields = append(fields, zap.Error(err))
 	}
-	c.log.Info(o.message, fields...)
-	c.log.Debug("measured phases", phases(o.phases)...)
+	log.Info(o.message, fields...)
+	log.Debug("measured phases", phases(o.phases)...)
 }
 
 func phases(took map[string]time.Duration) []zap.Field {

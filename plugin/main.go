@@ -42,7 +42,7 @@ func (e env) run() int {
 		answer = p.encode(refusal)
 	}
 	if refusal != nil && !p.called {
-		newLogger(e.stderr, "").Info("refused call", zap.String("command", e.command), zap.Error(refusal))
+		newLogger(e.stderr, "", "").Info("refused call", zap.String("command", e.command), zap.Error(refusal))
 	}
 	if len(answer) > 0 {
 		if _, err := e.stdout.Write(answer); err != nil {

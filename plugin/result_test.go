@@ -42,7 +42,7 @@ func TestAnswer(t *testing.T) {
 			if row.previous != "" {
 				stdin = `{"cniVersion":"` + row.version + `","prevResult":` + row.previous + `}`
 			}
-			c := &call{Conf: netconf.Parse([]byte(stdin))}
+			c := call{conf: netconf.Parse([]byte(stdin))}
 			got, err := c.result()
 			if err != nil {
 				t.Fatal(err)
@@ -82,7 +82,7 @@ func FuzzResult(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, version, previous string) {
 		stdin := fmt.Sprintf(`{"cniVersion":%q,"prevResult":%s}`, version, previous)
-		c := &call{Conf: netconf.Parse([]byte(stdin))}
+		c := call{conf: netconf.Parse([]byte(stdin))}
 		if answer, err := c.result(); err == nil && !json.Valid(answer) {
 			t.Errorf("answer %q to %s", answer, stdin)
 		}

@@ -219,8 +219,7 @@ func TestStatusFailsForWhatStays(t *testing.T) {
 func TestAPanicIsAnAnswer(t *testing.T) {
 	t.Parallel()
 	ns := netns.New(t)
-	here := func(*call) error { panic("out of\nhand") }
-	inside := func(*call) error {
+	inside := func() error {
 		n, err := openNamespace(ns.Path())
 		if err != nil {
 			return err
@@ -232,8 +231,8 @@ func TestAPanicIsAnAnswer(t *testing.T) {
 		return nil
 	}
 	for name, do := range map[string]verb{
-		"in a verb":      func(_ context.Context, c *call) error { return here(c) },
-		"in a namespace": func(_ context.Context, c *call) error { return inside(c) },
+		"in a verb":      func(context.Context, call, deps) (outcome, error) { panic("out of\nhand") },
+		"in a namespace": func(context.Context, call, deps) (outcome, error) { return outcome{}, inside() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -363,13 +362,11 @@ func FuzzArgs(f *testing.F) {
 
 func TestARefusalSaysWhyItWasNotTheConfiguredBackend(t *testing.T) {
 	t.Parallel()
-	c := &call{Conf: netconf.Conf{Backend: redirect.IptablesNFT}}
-	c.outcome.backend = redirect.IptablesNFT
-	if got := c.whyBackend(); got != "" {
+	c := call{conf: netconf.Conf{Backend: redirect.IptablesNFT}}
+	if got := c.whyBackend(redirect.IptablesNFT); got != "" {
 		t.Errorf("it was: %q", got)
 	}
-	c.outcome.backend = redirect.NFTables
-	if got := c.whyBackend(); !strings.Contains(got, "user namespace") || !strings.Contains(got, redirect.IptablesNFT) {
+	if got := c.whyBackend(redirect.NFTables); !strings.Contains(got, "user namespace") || !strings.Contains(got, redirect.IptablesNFT) {
 		t.Errorf("got %q", got)
 	}
 }
@@ -384,10 +381,10 @@ func TestWhyRulesWereNotWritten(t *testing.T) {
 		err  error
 		want fault
 	}{
-		"the kernel refused them":              {(&call{}).explain(t.Context(), refused), kernelRefused},
-		"the time was over":                    {(&call{}).explain(over, refused), tooSlow},
-		"the cause has its kind":               {(&call{}).explain(t.Context(), known), badState},
-		"it has its kind, and no time is left": {(&call{}).explain(over, known), badState},
+		"the kernel refused them":              {explain(t.Context(), call{}, "", refused), kernelRefused},
+		"the time was over":                    {explain(over, call{}, "", refused), tooSlow},
+		"the cause has its kind":               {explain(t.Context(), call{}, "", known), badState},
+		"it has its kind, and no time is left": {explain(over, call{}, "", known), badState},
 	} {
 		if kind := classify(got.err); kind.fault != got.want || !errors.Is(got.err, refused) {
 			t.Errorf("%s: %s (%v), want %s", name, kind.word, got.err, got.want.word)
