@@ -2,6 +2,7 @@ package podsource
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,26 +25,15 @@ func (s Sources) askAgent(ctx context.Context, ref Ref) answer {
 	return a
 }
 
-// readAgent writes one request and reads one answer. A connection is all that it takes: net/http's
+// readAgent sends one request and reads one answer. A connection is all that it takes: net/http's
 // Transport would add two goroutines and a pool for each.
 func (s Sources) readAgent(ctx context.Context, ref Ref) answer {
-	where := protocol.Origin + protocol.PodPath(ref.Namespace, ref.Name, ref.UID)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where, http.NoBody)
-	if err != nil {
-		return silence(ctx, err)
-	}
-	req.Close = true
-	req.Header.Set("User-Agent", userAgent)
-
-	conn, err := s.dialAgent(ctx)
+	conn, err := s.sendAgent(ctx, http.MethodGet, protocol.PodPath(ref.Namespace, ref.Name, ref.UID), nil)
 	if err != nil {
 		return silence(ctx, err)
 	}
 	defer conn.Close()
-	if err := req.Write(conn); err != nil {
-		return silence(ctx, err)
-	}
-	resp, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, protocol.MaxAnswer)), req)
+	resp, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, protocol.MaxAnswer)), nil)
 	if err != nil {
 		return silence(ctx, err)
 	}
@@ -55,14 +45,24 @@ func (s Sources) readAgent(ctx context.Context, ref Ref) answer {
 	return readAnswer(resp.StatusCode, body, ref)
 }
 
-// dialAgent returns a connection that the end of ctx closes, whatever waits for it.
-func (s Sources) dialAgent(ctx context.Context) (net.Conn, error) {
+// sendAgent writes a request, and returns the connection for the answer. The end of ctx closes it,
+// whatever waits for it.
+func (s Sources) sendAgent(ctx context.Context, method, path string, body []byte) (net.Conn, error) {
+	req, err := http.NewRequestWithContext(ctx, method, protocol.Origin+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Close = true
+	req.Header.Set("User-Agent", userAgent)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	conn, err := s.dial(ctx, "unix", s.AgentSocket)
 	if err != nil {
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { conn.Close() })
-	return conn, nil
+	return conn, req.Write(conn)
 }
 
 func readAnswer(status int, body []byte, ref Ref) answer {

@@ -1,7 +1,6 @@
 package podsource
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -23,17 +22,8 @@ func (s Sources) Report(o protocol.Outcome) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, protocol.Origin+protocol.PathOutcomes, bytes.NewReader(body))
-	if err != nil {
-		return
+	conn, err := s.sendAgent(ctx, http.MethodPost, protocol.PathOutcomes, body)
+	if err == nil { // best effort: the plugin has its own work to do
+		conn.Close()
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Close = true
-	req.Header.Set("User-Agent", userAgent)
-	conn, err := s.dialAgent(ctx)
-	if err != nil {
-		return
-	}
-	defer conn.Close()
-	_ = req.Write(conn) // best effort: the plugin has its own work to do
 }
