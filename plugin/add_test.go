@@ -587,6 +587,9 @@ func TestIptablesOfAnotherToolAreRefused(t *testing.T) {
 	ns.Run(t, "", "iptables-nft", "-t", "nat", "-A", "ISTIO_OUTPUT", "-j", "RETURN")
 	n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": redirect.IptablesNFT}}).
 		want(t, 107, "ISTIO_OUTPUT", "another tool")
+	if left, err := os.ReadDir(n.state); err != nil || len(left) > 0 {
+		t.Errorf("records of a pod that was refused: %v, %v", left, err)
+	}
 }
 
 // TestTheHostsNamespaceIsRefused plays the host in a namespace of its own: should the check ever

@@ -92,7 +92,7 @@ func TestWhichProcessesCount(t *testing.T) {
 		}, repair.Unreachable, "no process"},
 		"no network namespace": {func(n *node, _, _ string) {
 			n.process(app, 1, "/etc/hosts", pod)
-		}, repair.Unreachable, "no namespace"},
+		}, repair.Unreachable, "it is no namespace: is the directory mounted without HostToContainer"},
 		"a user namespace": {func(n *node, _, _ string) {
 			n.process(app, 1, fmt.Sprintf("/proc/%d/ns/uts", os.Getpid()), pod)
 		}, repair.Unreachable, "enter network namespace"},
