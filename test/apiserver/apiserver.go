@@ -30,6 +30,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
+
+	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
 // Server is an API server.
@@ -66,6 +68,14 @@ func Start(t testing.TB) *Server {
 		t.Fatal(err)
 	}
 	return Serve(t, l)
+}
+
+// StartIn serves on a port of the loopback interface of a namespace, which has to be up.
+func StartIn(t testing.TB, ns *netns.NS) *Server {
+	t.Helper()
+	var s *Server
+	ns.Do(t, func() { s = Start(t) }) // a socket stays where it was made
+	return s
 }
 
 // Serve serves on l, until the test ends.

@@ -36,7 +36,7 @@ type daemon struct {
 }
 
 // measureDaemon starts an installer beside an API server that knows a large cluster.
-func measureDaemon(ctx context.Context, t testing.TB) daemon {
+func measureDaemon(t testing.TB) daemon {
 	t.Helper()
 	dir := t.TempDir()
 	api := apiserver.Start(t)
@@ -62,8 +62,8 @@ func measureDaemon(ctx context.Context, t testing.TB) daemon {
 	}
 	listen := l.Addr().String()
 	l.Close()
-	p := build(ctx, t)
-	cmd := exec.CommandContext(ctx, p.installer, "run", "--node-name", "node-0", "--kubeconfig", api.Kubeconfig(),
+	p := build(t)
+	cmd := exec.CommandContext(t.Context(), p.installer, "run", "--node-name", "node-0", "--kubeconfig", api.Kubeconfig(),
 		"--token-file", api.TokenFile(), "--ca-file", api.CAFile(), "--api-server", "https://127.0.0.1:6443",
 		"--conf-dir", filepath.Join(dir, "conf"), "--bin-dir", filepath.Join(dir, "bin"), "--run-dir", filepath.Join(dir, "run"),
 		"--runtime-socket", filepath.Join(dir, "none"), "--plugin-binary", p.plugin, "--listen", listen, "--repair", "off") // whose pods do not run
@@ -75,18 +75,18 @@ func measureDaemon(ctx context.Context, t testing.TB) daemon {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	awaitReady(ctx, t, "http://"+listen)
+	awaitReady(t, "http://"+listen)
 	before := ticks(t, cmd.Process.Pid)
-	rest(ctx, quietTime)
+	rest(t.Context(), quietTime)
 	d := memoryOf(t, cmd.Process.Pid)
 	d.cpu = ticks(t, cmd.Process.Pid) - before
 	return d
 }
 
-func awaitReady(ctx context.Context, t testing.TB, address string) {
+func awaitReady(t testing.TB, address string) {
 	t.Helper()
 	said := ""
-	for end := time.Now().Add(startTimeout); time.Now().Before(end) && ctx.Err() == nil; rest(ctx, 50*time.Millisecond) {
+	for end := time.Now().Add(startTimeout); time.Now().Before(end) && t.Context().Err() == nil; rest(t.Context(), 50*time.Millisecond) {
 		resp, err := http.Get(address + "/readyz")
 		if err != nil {
 			said = err.Error()

@@ -23,6 +23,8 @@ import (
 	"os/signal"
 	"syscall"
 	"testing"
+
+	"github.com/sidecar-cni/sidecar-cni/test/stage"
 )
 
 func main() {
@@ -42,9 +44,9 @@ func work(runs int, out io.Writer) error {
 		return nil
 	}
 	var r report
-	err := onStage(func(t testing.TB) { r = newNode(ctx, t).measure(ctx, max(1, runs)) })
+	err := stage.Run(ctx, func(t testing.TB) { r = newNode(t).measure(max(1, runs)) })
 	if err == nil {
-		err = onStage(func(t testing.TB) { r.daemon = measureDaemon(ctx, t) })
+		err = stage.Run(ctx, func(t testing.TB) { r.daemon = measureDaemon(t) })
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -14,8 +14,8 @@ import (
 // TestMeasure takes every case once, and reads that each did what it should.
 func TestMeasure(t *testing.T) {
 	netns.RequireRoot(t)
-	n := newNode(t.Context(), t)
-	r := n.measure(t.Context(), 1)
+	n := newNode(t)
+	r := n.measure(1)
 	for _, row := range r.rows {
 		if len(row.took) != 1 || row.wall(median) <= 0 || row.cpu() <= 0 || row.memory() < 1<<20 {
 			t.Errorf("%s took %+v", row.name, row.took)
@@ -77,20 +77,5 @@ func TestQuantile(t *testing.T) {
 		if got := quantile(share, []int64{4, 2, 1, 3}, itself); got != want {
 			t.Errorf("%v: %d, want %d", share, got, want)
 		}
-	}
-}
-
-// A stage ends with the first failure, and takes down what it built.
-func TestStage(t *testing.T) {
-	t.Parallel()
-	var down []string
-	err := onStage(func(s testing.TB) {
-		s.Cleanup(func() { down = append(down, "first") })
-		s.Cleanup(func() { down = append(down, "second") })
-		s.Fatalf("fell at %d", 2)
-		down = append(down, "went on")
-	})
-	if diff := cmp.Diff([]string{"second", "first"}, down); diff != "" || err == nil || err.Error() != "fell at 2" {
-		t.Errorf("%v, taken down (-want +got):\n%s", err, diff)
 	}
 }

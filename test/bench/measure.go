@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -30,7 +29,7 @@ const (
 )
 
 // measure has all cases take turns, and the many at once every now and then.
-func (n *node) measure(ctx context.Context, runs int) report {
+func (n *node) measure(runs int) report {
 	info, err := os.Stat(n.programs.plugin)
 	if err != nil {
 		n.t.Fatal(err)
@@ -40,7 +39,7 @@ func (n *node) measure(ctx context.Context, runs int) report {
 	for _, c := range cases {
 		r.rows = append(r.rows, row{testCase: c})
 	}
-	for round := -warmUps; round < runs && ctx.Err() == nil; round++ {
+	for round := -warmUps; round < runs && n.t.Context().Err() == nil; round++ {
 		for i, c := range cases {
 			once := n.measureOnce(c, round == -warmUps)
 			if round >= 0 {

@@ -2,11 +2,9 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,17 +35,11 @@ type node struct {
 // programs are paths.
 type programs struct{ plugin, installer, empty, stopwatch string }
 
-func newNode(ctx context.Context, t testing.TB) *node {
+func newNode(t testing.TB) *node {
 	t.Helper()
-	n := &node{t: t, host: netns.New(t), programs: build(ctx, t), agent: agent.Start(t), state: tmpfs(t)}
-	n.host.Run(t, "", "ip", "link", "set", "lo", "up")
-	n.host.Do(t, func() {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		n.api = apiserver.Serve(t, l)
-	})
+	n := &node{t: t, host: netns.New(t), programs: build(t), agent: agent.Start(t), state: tmpfs(t)}
+	n.host.RaiseLoopback(t)
+	n.api = apiserver.StartIn(t, n.host)
 	for i := range manyPods {
 		pod := meshed(t, i)
 		n.pods = append(n.pods, pod)
@@ -63,11 +55,11 @@ func newNode(ctx context.Context, t testing.TB) *node {
 }
 
 // build makes the programs as `make build` does.
-func build(ctx context.Context, t testing.TB) programs {
+func build(t testing.TB) programs {
 	t.Helper()
 	const module = "github.com/sidecar-cni/sidecar-cni/"
 	dir := t.TempDir()
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", dir+"/",
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", dir+"/",
 		module+"plugin", module+"installer", module+"test/bench/empty", module+"test/bench/stopwatch")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

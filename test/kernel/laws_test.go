@@ -90,7 +90,7 @@ func settled(routes string) string {
 // may change.
 func TestLaws(t *testing.T) {
 	inPods(t, alone(), func(t *testing.T, d dialect, ns *netns.NS, rs redirect.Ruleset) {
-		ns.Run(t, "", "ip", "link", "set", "lo", "up")
+		ns.RaiseLoopback(t)
 		before := everything(t, d, ns)
 		apply(t, d, ns, rs)
 		wantEcho(t, d, ns, rs)

@@ -235,7 +235,7 @@ func TestAFailureLeavesNothing(t *testing.T) {
 					{Why: "leads nowhere", If: match, Then: redirect.Action{Verb: redirect.Jump, Chain: "ISTIO_NONESUCH"}},
 				}})
 				ns := netns.New(t)
-				ns.Run(t, "", "ip", "link", "set", "lo", "up")
+				ns.RaiseLoopback(t)
 				before := everything(t, d, ns)
 				var err error
 				ns.Do(t, func() { err = d.apply(rs) })

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -85,6 +86,17 @@ func visit(t testing.TB, enter func() error, f func()) {
 		runtime.UnlockOSThread()
 	}()
 	f()
+}
+
+// RaiseLoopback does what a runtime's loopback plugin does: from now on, processes in the namespace
+// reach each other.
+func (n *NS) RaiseLoopback(t testing.TB) {
+	t.Helper()
+	n.Do(t, func() {
+		if err := netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: loopback}}); err != nil {
+			t.Fatalf("raise loopback interface: %v", err)
+		}
+	})
 }
 
 // Sysctl writes a kernel parameter of the namespace; key is its path under /proc/sys, such as
