@@ -17,17 +17,17 @@ import (
 type call struct {
 	command string
 	at      *libcni.RuntimeConf
-	conf    object
+	conf    Object
 	within  []string // a program that executes it, such as strace
 	prepare func(*exec.Cmd)
 }
 
 // start begins a call in the host's namespace.
-func (n *node) start(c call) *exec.Cmd {
+func (n *Node) start(c call) *exec.Cmd {
 	n.t.Helper()
-	conf := n.entry(object{"cniVersion": "1.0.0", "name": "pods"})
+	conf := n.Entry(Object{"cniVersion": "1.0.0", "name": "pods"})
 	if told, ok := c.at.CapabilityArgs["io.kubernetes.cri.pod-annotations"]; ok && told != nil {
-		conf["runtimeConfig"] = object{"io.kubernetes.cri.pod-annotations": told}
+		conf["runtimeConfig"] = Object{"io.kubernetes.cri.pod-annotations": told}
 	}
 	maps.Copy(conf, c.conf)
 	stdin, err := json.Marshal(conf)
@@ -48,7 +48,7 @@ func (n *node) start(c call) *exec.Cmd {
 	if c.prepare != nil {
 		c.prepare(cmd)
 	}
-	n.host.Do(n.t, func() { err = cmd.Start() })
+	n.Host.Do(n.t, func() { err = cmd.Start() })
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func (n *node) start(c call) *exec.Cmd {
 }
 
 // run makes a call and returns what it wrote on standard output.
-func (n *node) run(c call) (string, error) {
+func (n *Node) run(c call) (string, error) {
 	n.t.Helper()
 	cmd := n.start(c)
 	err := cmd.Wait()

@@ -2,8 +2,9 @@ package chain
 
 import (
 	"errors"
-	"net"
+	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -20,17 +21,19 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
+var versions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
+
 func atLeast(version, least string) bool { return version >= least } // each part has one digit
 
 func TestTheChainAtEveryVersion(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			n, ns, pod := newNode(t), netns.New(t), meshed("web-0", nil)
+			n, ns, pod := newNode(t), netns.New(t), Meshed("web-0", nil)
 			n.agent.Put(pod)
-			list, at := n.network(version, n.bridge(), n.entry(nil)), attachment(pod, ns)
+			list, at := n.Network(version, n.Bridge(), n.Entry(nil)), Attachment(pod, ns)
 
-			result, err := n.add(list, at)
+			result, err := n.Add(list, at)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,9 +59,9 @@ func TestTheChainAtEveryVersion(t *testing.T) {
 
 // wantUntouchedResult compares what bridge said, what we were given, what we said, and what the
 // runtime got.
-func (n *node) wantUntouchedResult(version string, result types.Result) {
+func (n *Node) wantUntouchedResult(version string, result types.Result) {
 	n.t.Helper()
-	bridge, ours := n.spy.last(n.t, "bridge"), n.spy.last(n.t, "sidecar-cni")
+	bridge, ours := n.Last("bridge"), n.Last("sidecar-cni")
 	if diff := cmp.Diff(ours.in["prevResult"], any(ours.out)); diff != "" {
 		n.t.Errorf("prevResult (-given +answered):\n%s", diff)
 	}
@@ -72,7 +75,7 @@ func (n *node) wantUntouchedResult(version string, result types.Result) {
 
 // wantFates makes connections out of the pod and into it, and compares with what the simulation
 // says.
-func (n *node) wantFates(ns *netns.NS, at *libcni.RuntimeConf, result types.Result) {
+func (n *Node) wantFates(ns *netns.NS, at *libcni.RuntimeConf, result types.Result) {
 	n.t.Helper()
 	current, err := types100.GetResult(result)
 	if err != nil {
@@ -84,9 +87,9 @@ func (n *node) wantFates(ns *netns.NS, at *libcni.RuntimeConf, result types.Resu
 	sidecar := netns.Identity{UID: 1337, GID: 1337}
 	ns.Listen(n.t, netns.Listener{Who: "proxy", As: sidecar, TCP: []uint16{15001, 15006}, Addr: netip.IPv4Unspecified()})
 	ns.Listen(n.t, netns.Listener{Who: "app", As: netns.Identity{UID: 1000, GID: 1000}, TCP: []uint16{8080, 15020}, Addr: netip.IPv4Unspecified()})
-	n.host.Listen(n.t, netns.Listener{Who: "world", TCP: []uint16{80}, Addr: netip.IPv4Unspecified()})
+	n.Host.Listen(n.t, netns.Listener{Who: "world", TCP: []uint16{80}, Addr: netip.IPv4Unspecified()})
 
-	rules := n.rules(at)
+	rules := n.Rules(at)
 	out := func(as netns.Identity) redirect.Packet {
 		return redirect.Packet{
 			Out: "eth0", Protocol: redirect.TCP, Source: netip.AddrPortFrom(own, 40000), Destination: netip.AddrPortFrom(gateway, 80),
@@ -105,8 +108,8 @@ func (n *node) wantFates(ns *netns.NS, at *libcni.RuntimeConf, result types.Resu
 	}{
 		"the app calls the world":   {ns, out(netns.Identity{UID: 1000, GID: 1000}), "world"},
 		"the proxy calls the world": {ns, out(sidecar), "world"},
-		"the world calls the app":   {n.host, in(8080), "app"},
-		"the kubelet asks":          {n.host, in(15020), "app"},
+		"the world calls the app":   {n.Host, in(8080), "app"},
+		"the kubelet asks":          {n.Host, in(15020), "app"},
 	} {
 		fate := redirect.Simulate(rules, c.packet)
 		want := netns.Report{Who: c.passes, Port: c.packet.Destination.Port(), Original: c.packet.Destination}
@@ -128,7 +131,7 @@ func (n *node) wantFates(ns *netns.NS, at *libcni.RuntimeConf, result types.Resu
 }
 
 // wantChecked breaks a rule and mends it.
-func (n *node) wantChecked(list *libcni.NetworkConfigList, at *libcni.RuntimeConf, ns *netns.NS) {
+func (n *Node) wantChecked(list *libcni.NetworkConfigList, at *libcni.RuntimeConf, ns *netns.NS) {
 	n.t.Helper()
 	if err := n.check(list, at); err != nil {
 		n.t.Errorf("CHECK: %v", err)
@@ -143,16 +146,16 @@ func (n *node) wantChecked(list *libcni.NetworkConfigList, at *libcni.RuntimeCon
 func TestGCAndStatusThroughLibcni(t *testing.T) {
 	t.Parallel()
 	n, kept, lost := newNode(t), netns.New(t), netns.New(t)
-	list := n.network("1.1.0", n.bridge(), n.entry(nil))
-	first, second := attachment(meshed("web-0", nil), kept), attachment(meshed("web-1", nil), lost)
-	n.agent.Put(meshed("web-0", nil), meshed("web-1", nil))
+	list := n.Network("1.1.0", n.Bridge(), n.Entry(nil))
+	first, second := Attachment(Meshed("web-0", nil), kept), Attachment(Meshed("web-1", nil), lost)
+	n.agent.Put(Meshed("web-0", nil), Meshed("web-1", nil))
 	for _, at := range []*libcni.RuntimeConf{first, second} {
-		if _, err := n.add(list, at); err != nil {
+		if _, err := n.Add(list, at); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var gcErr, statusErr error
-	n.host.Do(t, func() {
+	n.Host.Do(t, func() {
 		gcErr = n.cni.GCNetworkList(t.Context(), list, &libcni.GCArgs{
 			ValidAttachments: []types.GCAttachment{{ContainerID: first.ContainerID, IfName: "eth0"}},
 		})
@@ -165,9 +168,9 @@ func TestGCAndStatusThroughLibcni(t *testing.T) {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
 	n.wantRedirected(kept, first)
-	broken := n.network("1.1.0", n.bridge(), n.entry(object{"backend": "ebpf"}))
+	broken := n.Network("1.1.0", n.Bridge(), n.Entry(Object{"backend": "ebpf"}))
 	var refusal *types.Error
-	n.host.Do(t, func() { statusErr = n.cni.GetStatusNetworkList(t.Context(), broken) })
+	n.Host.Do(t, func() { statusErr = n.cni.GetStatusNetworkList(t.Context(), broken) })
 	if !errors.As(statusErr, &refusal) || refusal.Code != 50 {
 		t.Errorf("STATUS with a wrong configuration: %v", statusErr)
 	}
@@ -178,14 +181,14 @@ func TestWithoutAResultBefore(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			n, ns, pod := newNode(t), netns.New(t), meshed("web-0", nil)
+			n, ns, pod := newNode(t), netns.New(t), Meshed("web-0", nil)
 			n.agent.Put(pod)
-			list, at := n.network(version, n.entry(nil)), attachment(pod, ns)
-			result, err := n.add(list, at)
+			list, at := n.Network(version, n.Entry(nil)), Attachment(pod, ns)
+			result, err := n.Add(list, at)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(object{"cniVersion": version}, n.spy.last(t, "sidecar-cni").out); diff != "" || result.Version() != version {
+			if diff := cmp.Diff(Object{"cniVersion": version}, n.Last("sidecar-cni").out); diff != "" || result.Version() != version {
 				t.Errorf("answer (-want +got):\n%s", diff)
 			}
 			n.wantRedirected(ns, at)
@@ -198,26 +201,26 @@ func TestWithoutAResultBefore(t *testing.T) {
 
 // A node is upgraded piece by piece: the binary may be older or newer than the entry.
 func TestNewerAndOlderConfigurations(t *testing.T) {
-	newer := object{"sidecars": object{"ambient": true}, "redirect": object{"ports": object{"admin": 15000}}, "dnsCapture": "all"}
-	older := object{"capabilities": nil, "kubeconfig": nil, "deadline": nil}
-	for name, entry := range map[string]object{"newer": newer, "older": older} {
+	newer := Object{"sidecars": Object{"ambient": true}, "redirect": Object{"ports": Object{"admin": 15000}}, "dnsCapture": "all"}
+	older := Object{"capabilities": nil, "kubeconfig": nil, "deadline": nil}
+	for name, entry := range map[string]Object{"newer": newer, "older": older} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n, ns, pod := newNode(t), netns.New(t), meshed("web-0", nil)
+			n, ns, pod := newNode(t), netns.New(t), Meshed("web-0", nil)
 			n.agent.Put(pod)
-			full := n.entry(entry)
+			full := n.Entry(entry)
 			for k, v := range full {
 				if v == nil {
 					delete(full, k)
 				}
 			}
-			list, at := n.network("1.0.0", n.bridge(), full), attachment(pod, ns)
-			if _, err := n.add(list, at); err != nil {
+			list, at := n.Network("1.0.0", n.Bridge(), full), Attachment(pod, ns)
+			if _, err := n.Add(list, at); err != nil {
 				t.Fatal(err)
 			}
 			n.wantRedirected(ns, at)
-			if warned := strings.Contains(n.spy.stderr.String(), `unknown key \"sidecars\"`); warned != (name == "newer") {
-				t.Errorf("log: %s", n.spy.stderr.String())
+			if warned := strings.Contains(n.Last("sidecar-cni").Stderr, `unknown key \"sidecars\"`); warned != (name == "newer") {
+				t.Errorf("log: %s", n.Last("sidecar-cni").Stderr)
 			}
 		})
 	}
@@ -225,18 +228,12 @@ func TestNewerAndOlderConfigurations(t *testing.T) {
 
 func TestTheAPIServerStandsInForTheAgent(t *testing.T) {
 	t.Parallel()
-	n, ns, pod := newNode(t), netns.New(t), meshed("web-0", nil)
-	var l net.Listener
-	var err error
-	n.host.Do(t, func() { l, err = net.Listen("tcp", "127.0.0.1:0") })
-	if err != nil {
-		t.Fatal(err)
-	}
-	api := apiserver.Serve(t, l)
+	n, ns, pod := newNode(t), netns.New(t), Meshed("web-0", nil)
+	api := apiserver.StartIn(t, n.Host)
 	api.Put(pod)
-	entry := n.entry(object{"agentSocket": filepath.Join(n.dir, "nobody"), "kubeconfig": api.Kubeconfig()})
-	at := attachment(pod, ns)
-	if _, err := n.add(n.network("1.1.0", n.bridge(), entry), at); err != nil {
+	entry := n.Entry(Object{"agentSocket": filepath.Join(n.Dir, "nobody"), "kubeconfig": api.Kubeconfig()})
+	at := Attachment(pod, ns)
+	if _, err := n.Add(n.Network("1.1.0", n.Bridge(), entry), at); err != nil {
 		t.Fatal(err)
 	}
 	n.wantRedirected(ns, at)
@@ -246,10 +243,10 @@ func TestTheAPIServerStandsInForTheAgent(t *testing.T) {
 func TestARefusalEndsTheChain(t *testing.T) {
 	t.Parallel()
 	n, ns := newNode(t), netns.New(t)
-	pod := meshed("web-0", map[string]string{"traffic.sidecar.istio.io/includeInboundPorts": "eighty"})
+	pod := Meshed("web-0", map[string]string{"traffic.sidecar.istio.io/includeInboundPorts": "eighty"})
 	n.agent.Put(pod)
-	list, at := n.network("1.1.0", n.bridge(), n.entry(nil)), attachment(pod, ns)
-	_, err := n.add(list, at)
+	list, at := n.Network("1.1.0", n.Bridge(), n.Entry(nil)), Attachment(pod, ns)
+	_, err := n.Add(list, at)
 	var refusal *types.Error
 	if !errors.As(err, &refusal) || refusal.Code != 100 || !strings.Contains(refusal.Msg, `includeInboundPorts: "eighty"`) {
 		t.Errorf("ADD: %v", err)
@@ -265,10 +262,10 @@ func TestARefusalEndsTheChain(t *testing.T) {
 // An entry and a drop-in may both be there for a while.
 func TestTwiceInAChain(t *testing.T) {
 	t.Parallel()
-	n, ns, pod := newNode(t), netns.New(t), meshed("web-0", map[string]string{"sidecar.istio.io/interceptionMode": "TPROXY"})
+	n, ns, pod := newNode(t), netns.New(t), Meshed("web-0", map[string]string{"sidecar.istio.io/interceptionMode": "TPROXY"})
 	n.agent.Put(pod)
-	list, at := n.network("1.1.0", n.bridge(), n.entry(nil), n.entry(nil)), attachment(pod, ns)
-	if _, err := n.add(list, at); err != nil {
+	list, at := n.Network("1.1.0", n.Bridge(), n.Entry(nil), n.Entry(nil)), Attachment(pod, ns)
+	if _, err := n.Add(list, at); err != nil {
 		t.Fatal(err)
 	}
 	n.wantRedirected(ns, at)
@@ -283,11 +280,11 @@ func TestTwiceInAChain(t *testing.T) {
 func TestManyAtOnce(t *testing.T) {
 	const many = 110 // pods, as many as a kubelet allows
 	n := newNode(t)
-	list := n.network("1.1.0", n.entry(object{"deadline": "10s"}))
+	list := n.Network("1.1.0", n.Entry(Object{"deadline": "10s"}))
 	pods := make([]*corev1.Pod, many)
 	spaces := make([]*netns.NS, many)
 	for i := range many {
-		pods[i], spaces[i] = meshed(podName(i), nil), netns.New(t)
+		pods[i], spaces[i] = Meshed(fmt.Sprintf("web-%d", i), nil), netns.New(t)
 		n.agent.Put(pods[i])
 	}
 	errs := make([]error, many)
@@ -296,7 +293,7 @@ func TestManyAtOnce(t *testing.T) {
 	for i := range many {
 		adds.Go(func() {
 			<-start
-			_, errs[i] = n.add(list, attachment(pods[i], spaces[i]))
+			_, errs[i] = n.Add(list, Attachment(pods[i], spaces[i]))
 		})
 	}
 	close(start)
@@ -306,9 +303,43 @@ func TestManyAtOnce(t *testing.T) {
 			t.Errorf("%s: %v", pods[i].Name, errs[i])
 			continue
 		}
-		n.wantRedirected(spaces[i], attachment(pods[i], spaces[i]))
+		n.wantRedirected(spaces[i], Attachment(pods[i], spaces[i]))
 	}
 	if got := len(n.records()); got != many {
 		t.Errorf("%d records", got)
+	}
+}
+
+func (n *Node) check(list *libcni.NetworkConfigList, at *libcni.RuntimeConf) error {
+	n.t.Helper()
+	var err error
+	n.Host.Do(n.t, func() { err = n.cni.CheckNetworkList(n.t.Context(), list, at) })
+	return err
+}
+
+func (n *Node) del(list *libcni.NetworkConfigList, at *libcni.RuntimeConf) error {
+	n.t.Helper()
+	var err error
+	n.Host.Do(n.t, func() { err = n.cni.DelNetworkList(n.t.Context(), list, at) })
+	return err
+}
+
+func (n *Node) records() []string {
+	n.t.Helper()
+	entries, err := os.ReadDir(n.state())
+	if err != nil && !os.IsNotExist(err) {
+		n.t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func (n *Node) wantRedirected(ns *netns.NS, at *libcni.RuntimeConf) {
+	n.t.Helper()
+	for _, p := range Verify(n.t, ns, n.Rules(at)) {
+		n.t.Errorf("%s: %s", at.ContainerID, p)
 	}
 }

@@ -34,12 +34,12 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newNode(t)
-			pod := meshed("web-0", map[string]string{
+			pod := Meshed("web-0", map[string]string{
 				"sidecar.istio.io/interceptionMode": "TPROXY", "traffic.sidecar.istio.io/excludeOutboundIPRanges": "192.0.2.0/24,2001:db8::/32",
 			})
 			n.agent.Put(pod)
-			add := call{command: "ADD", conf: object{"backend": row.backend}}
-			add.at = attachment(pod, netns.New(t))
+			add := call{command: "ADD", conf: Object{"backend": row.backend}}
+			add.at = Attachment(pod, netns.New(t))
 			began := time.Now()
 			if _, err := n.run(add); err != nil {
 				t.Fatal(err)
@@ -48,7 +48,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			killed := 0
 			for range row.times {
 				ns := netns.New(t)
-				add.at = attachment(pod, ns)
+				add.at = Attachment(pod, ns)
 				cmd := n.start(add)
 				bomb := time.AfterFunc(rand.N(whole+whole/4), func() { _ = cmd.Process.Kill() })
 				var ended *exec.ExitError
@@ -61,7 +61,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 				}
 				var problems []redirect.Problem
 				var err error
-				ns.Do(t, func() { problems, err = row.verify(t.Context(), n.rules(add.at)) })
+				ns.Do(t, func() { problems, err = row.verify(t.Context(), n.Rules(add.at)) })
 				if len(problems) > 0 || err != nil {
 					t.Fatalf("after a killed ADD and another: %v, %v", problems, err)
 				}
@@ -92,7 +92,7 @@ func tables(t *testing.T, v iptables.Variant) *iptables.Tables {
 func TestKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	pod := meshed("web-0", map[string]string{"sidecar.istio.io/interceptionMode": "TPROXY"})
+	pod := Meshed("web-0", map[string]string{"sidecar.istio.io/interceptionMode": "TPROXY"})
 	n.agent.Put(pod)
 	for step, least := range map[string]int{"setns": 2, "sendto": 5, "recvfrom": 5, "openat": 4, "write": 3, "renameat": 1} {
 		killed := 0
@@ -107,10 +107,10 @@ func TestKilledAtEveryStep(t *testing.T) {
 
 // killedAt has strace kill an ADD at a thread's nth system call of a kind, and makes another ADD
 // behind it. It reports whether there was an nth.
-func (n *node) killedAt(step string, nth int, pod *corev1.Pod) bool {
+func (n *Node) killedAt(step string, nth int, pod *corev1.Pod) bool {
 	n.t.Helper()
 	ns := netns.New(n.t)
-	at := attachment(pod, ns)
+	at := Attachment(pod, ns)
 	out, err := n.run(call{command: "ADD", at: at, within: []string{
 		"strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=" + step,
 		"-e", "inject=" + step + ":signal=SIGKILL:when=" + strconv.Itoa(nth),
@@ -125,7 +125,7 @@ func (n *node) killedAt(step string, nth int, pod *corev1.Pod) bool {
 	if out, err := n.run(call{command: "ADD", at: at}); err != nil {
 		n.t.Fatalf("ADD after one killed at %s %d: %v: %s", step, nth, err, out)
 	}
-	for _, p := range verify(n.t, ns, n.rules(at)) {
+	for _, p := range Verify(n.t, ns, n.Rules(at)) {
 		n.t.Fatalf("after an ADD killed at %s %d, and another: %s", step, nth, p)
 	}
 	return true

@@ -42,7 +42,7 @@ func TestNoLineOfTheLogIsLostAtTheLimit(t *testing.T) {
 }
 
 // logTogether has each plugin write one line, for a pod whose namespace is not there.
-func (n *node) logTogether(plugins int, file string) {
+func (n *Node) logTogether(plugins int, file string) {
 	n.t.Helper()
 	gate, err := os.Create(filepath.Join(n.t.TempDir(), "gate"))
 	if err != nil {
@@ -52,13 +52,13 @@ func (n *node) logTogether(plugins int, file string) {
 	if err := unix.Flock(int(gate.Fd()), unix.LOCK_EX); err != nil {
 		n.t.Fatal(err)
 	}
-	pod, ns := meshed("web-0", nil), netns.New(n.t)
+	pod, ns := Meshed("web-0", nil), netns.New(n.t)
 	var started []*exec.Cmd
 	for i := range plugins {
-		at := attachment(pod, ns)
+		at := Attachment(pod, ns)
 		at.NetNS, at.ContainerID = "/nowhere", fmt.Sprintf("c%d", i)
 		started = append(started, n.start(call{
-			command: "ADD", at: at, conf: object{"logFile": file},
+			command: "ADD", at: at, conf: Object{"logFile": file},
 			within: []string{"flock", "--shared", "--no-fork", gate.Name()},
 		}))
 	}

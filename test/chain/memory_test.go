@@ -55,18 +55,18 @@ func TestTheDearestPods(t *testing.T) {
 	for name, annotations := range worst() {
 		for _, backend := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
 			t.Run(name+" by "+backend, func(t *testing.T) {
-				n, ns, pod := newNode(t), netns.New(t), meshed("web-0", annotations)
+				n, ns, pod := newNode(t), netns.New(t), Meshed("web-0", annotations)
 				n.agent.Put(pod)
-				at := attachment(pod, ns)
+				at := Attachment(pod, ns)
 				for _, verb := range []string{"ADD", "ADD", "CHECK", "changed", "ADD"} {
 					if verb == "changed" { // so that the next ADD replaces every rule
 						pod.Annotations["status.sidecar.istio.io/port"] = "15000"
-						at = attachment(pod, ns)
+						at = Attachment(pod, ns)
 						n.agent.Put(pod)
 						continue
 					}
 					group := cgroup.New(t, pluginMemory)
-					c := call{command: verb, at: at, conf: object{"backend": backend, "deadline": "1m"}}
+					c := call{command: verb, at: at, conf: Object{"backend": backend, "deadline": "1m"}}
 					c.prepare = func(cmd *exec.Cmd) { within(group, cmd) }
 					cmd := n.start(c)
 					err := cmd.Wait()

@@ -1,13 +1,11 @@
 package chain
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
@@ -20,18 +18,10 @@ var built = sync.OnceValues(func() (string, error) {
 	if err == nil {
 		err = lookAtSources()
 	}
-	if err != nil {
-		return dir, err
+	if err == nil {
+		err = Build(context.Background(), dir)
 	}
-	// In the module's own folder go build needs no network, once the module cache is filled; go
-	// install would.
-	plugins, err := run("go", "list", "-C", root(), "-m", "-f", "{{.Dir}}", "github.com/containernetworking/plugins")
-	if err != nil {
-		return dir, err
-	}
-	_, err1 := run("go", "build", "-C", plugins, "-trimpath", "-o", dir+"/", "./plugins/main/bridge", "./plugins/ipam/host-local")
-	_, err2 := run("go", "build", "-C", root(), "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, "sidecar-cni"), "./plugin")
-	return dir, errors.Join(err1, err2)
+	return dir, err
 })
 
 // lookAtSources has the go command know that the tests' results depend on these files: it repeats a
@@ -44,28 +34,10 @@ func lookAtSources() error {
 		return err
 	}
 	var errs []error
-	for _, folder := range []string{"contract", "plugin", "redirect"} {
-		errs = append(errs, filepath.WalkDir(filepath.Join(root(), folder), look))
+	for _, folder := range []string{"../../contract", "../../plugin", "../../redirect"} {
+		errs = append(errs, filepath.WalkDir(folder, look))
 	}
 	return errors.Join(errs...)
-}
-
-func root() string {
-	dir, err := filepath.Abs("../..")
-	if err != nil {
-		panic(err) // only without a working directory
-	}
-	return dir
-}
-
-func run(name string, args ...string) (string, error) {
-	cmd := exec.Command(name, args...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("run %s: %w\n%s", cmd, err, out)
-	}
-	return strings.TrimSpace(string(out)), nil
 }
 
 func TestMain(m *testing.M) {
@@ -84,4 +56,9 @@ func programs(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+func newNode(t testing.TB) *Node {
+	t.Helper()
+	return NewNode(t, programs(t))
 }

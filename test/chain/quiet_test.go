@@ -18,7 +18,7 @@ import (
 
 // traced makes a call under strace and returns the system calls of those kinds, one a line, the
 // process id cut off.
-func (n *node) traced(c call, kinds string) []string {
+func (n *Node) traced(c call, kinds string) []string {
 	n.t.Helper()
 	file := filepath.Join(n.t.TempDir(), "trace")
 	c.within = []string{"strace", "-f", "-qq", "-s", "200", "-o", file, "-e", "trace=" + kinds, "-e", "signal=none"}
@@ -44,9 +44,9 @@ func (n *node) traced(c call, kinds string) []string {
 
 func TestNothingIsExecuted(t *testing.T) {
 	t.Parallel()
-	n, pod := newNode(t), meshed("web-0", nil)
+	n, pod := newNode(t), Meshed("web-0", nil)
 	n.agent.Put(pod)
-	at := attachment(pod, netns.New(t))
+	at := Attachment(pod, netns.New(t))
 	for _, command := range []string{"ADD", "CHECK", "DEL"} {
 		if execs := n.traced(call{command: command, at: at}, "execve,execveat"); len(execs) != 1 {
 			t.Errorf("%s executed:\n%s", command, strings.Join(execs, "\n"))
@@ -72,11 +72,8 @@ func TestAPodThatIsNotOursIsNoInputAndNoOutput(t *testing.T) {
 		slices.Sort(names)
 		return slices.Compact(names)
 	}
-	n, pod := newNode(t), meshed("web-0", nil)
-	delete(pod.Annotations, "sidecar.istio.io/status")
-	pod.Annotations["kubernetes.io/config.seen"] = "yesterday"
-	at := attachment(pod, netns.New(t))
-	conf := object{"logFile": filepath.Join(n.dir, "log"), "logLevel": "debug"}
+	n, at := newNode(t), Attachment(Unmeshed("web-0"), netns.New(t))
+	conf := Object{"logFile": filepath.Join(n.Dir, "log"), "logLevel": "debug"}
 	want := touched(n.traced(call{command: "VERSION", at: at, conf: conf}, kinds))
 	got := touched(n.traced(call{command: "ADD", at: at, conf: conf}, kinds))
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -87,14 +84,14 @@ func TestAPodThatIsNotOursIsNoInputAndNoOutput(t *testing.T) {
 // Standard output carries one JSON document, or nothing.
 func TestStandardOutput(t *testing.T) {
 	t.Parallel()
-	n, pod := newNode(t), meshed("web-0", nil)
+	n, pod := newNode(t), Meshed("web-0", nil)
 	n.agent.Put(pod)
-	at, broken := attachment(pod, netns.New(t)), *attachment(meshed("web-1", nil), netns.New(t))
+	at, broken := Attachment(pod, netns.New(t)), *Attachment(Meshed("web-1", nil), netns.New(t))
 	broken.NetNS = "/nowhere"
 	host := *at
 	host.NetNS = "/proc/self/ns/net"
 	unreached := []string{"code", "msg"}
-	debug, refused := object{"logLevel": "debug"}, []string{"cniVersion", "code", "msg"}
+	debug, refused := Object{"logLevel": "debug"}, []string{"cniVersion", "code", "msg"}
 	for _, row := range []struct { // one after the other: they share a pod
 		name string
 		call
@@ -105,16 +102,16 @@ func TestStandardOutput(t *testing.T) {
 		{"ADD", call{command: "ADD", at: at, conf: debug}, []string{"cniVersion"}, ""},
 		{"CHECK", call{command: "CHECK", at: at, conf: debug}, nil, ""},
 		{"DEL", call{command: "DEL", at: at, conf: debug}, nil, ""},
-		{"GC", call{command: "GC", at: at, conf: object{"cniVersion": "1.1.0"}}, nil, ""},
-		{"STATUS", call{command: "STATUS", at: at, conf: object{"cniVersion": "1.1.0"}}, nil, ""},
+		{"GC", call{command: "GC", at: at, conf: Object{"cniVersion": "1.1.0"}}, nil, ""},
+		{"STATUS", call{command: "STATUS", at: at, conf: Object{"cniVersion": "1.1.0"}}, nil, ""},
 		{"ADD without a namespace", call{command: "ADD", at: &broken}, refused, "8"},
 		{"ADD in the host's namespace", call{command: "ADD", at: &host}, refused, "8"},
 		{"CHECK in the host's namespace", call{command: "CHECK", at: &host}, refused, "8"},
 		{"DEL in the host's namespace", call{command: "DEL", at: &host}, refused, "8"},
-		{"ADD with a wrong configuration", call{command: "ADD", at: at, conf: object{"backend": 1}}, refused, "7"},
+		{"ADD with a wrong configuration", call{command: "ADD", at: at, conf: Object{"backend": 1}}, refused, "7"},
 		{"an unknown command", call{command: "ADDD", at: at}, unreached, "4"},
-		{"an unknown version", call{command: "ADD", at: at, conf: object{"cniVersion": "0.2.0"}}, []string{"code", "details", "msg"}, "1"},
-		{"no name of the network", call{command: "ADD", at: at, conf: object{"name": ""}}, unreached, "7"},
+		{"an unknown version", call{command: "ADD", at: at, conf: Object{"cniVersion": "0.2.0"}}, []string{"code", "details", "msg"}, "1"},
+		{"no name of the network", call{command: "ADD", at: at, conf: Object{"name": ""}}, unreached, "7"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			out, err := n.run(row.call)
@@ -130,7 +127,7 @@ func wantDocument(t *testing.T, out string, keys []string, code string) {
 	t.Helper()
 	d := json.NewDecoder(strings.NewReader(out))
 	d.UseNumber()
-	var document object
+	var document Object
 	switch err := d.Decode(&document); {
 	case err == io.EOF && keys == nil:
 		return
@@ -169,9 +166,9 @@ func TestByHand(t *testing.T) {
 // there.
 func TestTheNamespaceOfProcess1IsRefused(t *testing.T) {
 	t.Parallel()
-	n, pod := newNode(t), meshed("web-0", nil)
+	n, pod := newNode(t), Meshed("web-0", nil)
 	n.agent.Put(pod)
-	at := attachment(pod, netns.New(t))
+	at := Attachment(pod, netns.New(t))
 	at.NetNS = "/proc/1/ns/net"
 	elsewhere := netns.New(t)
 	const script = `exec 3<"$0"; mount -t proc none /proc && nsenter --net=/proc/self/fd/3 "$1"; exit $?`
