@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -40,12 +40,34 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestInterruptedDemoIsNoError ends the demonstration before it could begin.
-func TestInterruptedDemoIsNoError(t *testing.T) {
+// TestInterrupted ends the demonstration at its start, before it builds, and when there is a pod.
+func TestInterrupted(t *testing.T) {
 	netns.RequireRoot(t)
-	ctx, stop := context.WithCancel(t.Context())
-	stop()
-	if err := run(ctx, io.Discard); err == nil {
-		t.Error("run went on without a context")
+	for _, last := range []string{"", "Building", "Pod demo/client"} {
+		t.Run("behind "+last, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv("TMPDIR", dir)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			out := writer(func(text string) {
+				if strings.Contains(text, last) {
+					stop()
+				}
+			})
+			out("")
+			if err := run(ctx, out); err == nil {
+				t.Error("run went on without a context")
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v, %v", left, err)
+			}
+		})
 	}
+}
+
+type writer func(text string)
+
+func (w writer) Write(p []byte) (int, error) {
+	w(string(p))
+	return len(p), nil
 }

@@ -10,9 +10,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
+	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sidecar-cni/sidecar-cni/test/stage"
 )
 
 func main() {
@@ -36,32 +38,16 @@ func show(out, complaints io.Writer) int {
 	return 0
 }
 
-// run is the demonstration. Everything it makes lives in a directory and in processes of its own,
-// which end with it.
+// run is the demonstration. Everything it makes lives in directories, namespaces and processes of
+// its own, which end with it.
 func run(ctx context.Context, out io.Writer) error {
 	if err := ready(); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "sidecar-cni-demo")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	fmt.Fprintln(out, "Building the plugins bridge, host-local and sidecar-cni.")
-	if err := build(ctx, filepath.Join(dir, "bin")); err != nil {
-		return err
-	}
-	n, err := newNode(dir)
-	if err != nil {
-		return err
-	}
-	defer n.close()
-	if err := n.copySelf(); err != nil {
-		return err
-	}
-	s := stage{out: out, node: n}
-	defer s.end()
-	return s.play(ctx)
+	return stage.Run(ctx, func(t testing.TB) {
+		fmt.Fprintln(out, "Building the plugins bridge, host-local and sidecar-cni.")
+		newDemo(t, out).play()
+	})
 }
 
 // ready says in one line what is missing.

@@ -2,20 +2,22 @@ package main
 
 import (
 	"encoding/json"
-	"encoding/pem"
-	"fmt"
-	"net/http"
-	"net/http/httptest"
+	"io"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
 
 	"github.com/containernetworking/cni/libcni"
+	current "github.com/containernetworking/cni/pkg/types/100"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/sidecar-cni/sidecar-cni/redirect"
-	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
+	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
+	"github.com/sidecar-cni/sidecar-cni/test/chain"
+	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
 const (
@@ -23,105 +25,113 @@ const (
 	proxyUser = 1337
 )
 
-// pod is a network namespace and what the API server knows of it.
+// demo is a node and what is shown of it.
+type demo struct {
+	t            testing.TB
+	out          io.Writer
+	node         *chain.Node
+	api          *apiserver.Server
+	self         string       // this program where the pods' users may run it
+	bridge, ours chain.Object // the plugins
+}
+
+func newDemo(t testing.TB, out io.Writer) *demo {
+	bin := t.TempDir()
+	if err := chain.Build(t.Context(), bin); err != nil {
+		t.Fatalf("build the plugins: %v: run this within the repository, with Go 1.26 or later", err)
+	}
+	d := &demo{t: t, out: out, node: chain.NewNode(t, bin), self: filepath.Join(bin, "demo")}
+	d.api = apiserver.StartIn(t, d.node.Host)
+	d.bridge = d.node.Bridge()
+	d.ours = d.node.Entry(chain.Object{ // nobody has started an agent
+		"agentSocket": filepath.Join(d.node.Dir, "agent.sock"), "kubeconfig": d.api.Kubeconfig(),
+	})
+	d.copySelf(bin)
+	return d
+}
+
+func (d *demo) copySelf(bin string) {
+	program, err := os.ReadFile("/proc/self/exe")
+	if err == nil {
+		err = os.WriteFile(d.self, program, 0o755) //nolint:gosec // for others to run
+	}
+	if err == nil {
+		err = os.Chmod(bin, 0o755) //nolint:gosec // for others to pass
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// pod is a network namespace that the chain has attached to the network.
 type pod struct {
-	name   string
-	ns     *os.File
-	object corev1.Pod
+	name, address string
+	ns            *netns.NS
+	at            *libcni.RuntimeConf
 }
 
-// newPod makes a pod that an injector has been at, without istio-init, or one that it has left
-// alone.
-func newPod(name string, injected bool) (*pod, error) {
-	ns, err := newNamespace()
+// attach makes a pod and runs these plugins for it, as the runtime does.
+func (d *demo) attach(object *corev1.Pod, plugins ...chain.Object) *pod {
+	object.Namespace = "demo"
+	d.api.Put(object)
+	p := &pod{name: object.Name, ns: netns.New(d.t)}
+	p.ns.RaiseLoopback(d.t)
+	p.at = chain.Attachment(object, p.ns)
+	result, err := d.node.Add(d.node.Network("1.0.0", plugins...), p.at)
 	if err != nil {
-		return nil, err
+		d.t.Fatalf("add pod %s to the network: %v", p.name, err)
 	}
-	p := &pod{name: name, ns: ns, object: corev1.Pod{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: name, UID: types.UID(name + "-uid"), Annotations: map[string]string{"kubernetes.io/config.seen": "now"}},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", SecurityContext: user(appUser)}}},
-	}}
-	if injected {
-		p.object.Annotations["sidecar.istio.io/status"] = `{"containers":["istio-proxy"]}`
-		p.object.Spec.Containers = append(p.object.Spec.Containers, corev1.Container{
-			Name: "istio-proxy", Args: []string{"proxy", "sidecar"}, SecurityContext: user(proxyUser),
+	have, err := current.GetResult(result)
+	if err != nil || len(have.IPs) == 0 {
+		d.t.Fatalf("pod %s got no address: %v", p.name, err)
+	}
+	p.address = have.IPs[0].Address.IP.String()
+	return p
+}
+
+// start runs a role as a user of its own, without capabilities, in a pod. It dies with us.
+func (d *demo) start(p *pod, uid uint32, role string) *exec.Cmd {
+	cmd := d.command(uid, role)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		_, err = cmd.StdinPipe()
+	}
+	if err == nil {
+		p.ns.Do(d.t, func() { err = cmd.Start() })
+	}
+	if err == nil {
+		d.t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
 		})
+		_, err = out.Read(make([]byte, 16))
 	}
-	return p, nil
-}
-
-func user(uid int64) *corev1.SecurityContext { return &corev1.SecurityContext{RunAsUser: &uid} }
-
-// attachment is what the runtime tells the plugins about the pod.
-func (p *pod) attachment() *libcni.RuntimeConf {
-	return &libcni.RuntimeConf{
-		ContainerID: p.name, IfName: "eth0", NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), p.ns.Fd()),
-		Args: [][2]string{
-			{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", p.object.Namespace}, {"K8S_POD_NAME", p.name},
-			{"K8S_POD_UID", string(p.object.UID)}, {"K8S_POD_INFRA_CONTAINER_ID", p.name},
-		},
-		CapabilityArgs: map[string]any{annotationsCapability: p.object.Annotations},
-	}
-}
-
-// api is an API server that knows pods and nothing else.
-type api struct {
-	*httptest.Server
-	kubeconfig string
-	pods       map[string]*pod
-	asked      int
-}
-
-const token = "demo"
-
-// serveAPI listens on the loopback of the calling thread's namespace and writes the kubeconfig for
-// it.
-func serveAPI(dir string) (*api, error) {
-	a := &api{kubeconfig: filepath.Join(dir, "kubeconfig"), pods: map[string]*pod{}}
-	a.Server = httptest.NewUnstartedServer(http.HandlerFunc(a.get))
-	a.StartTLS()
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Certificate().Raw})
-	config := map[string]any{
-		"apiVersion": "v1", "kind": "Config", "current-context": "demo",
-		"contexts": []any{map[string]any{"name": "demo", "context": map[string]string{"cluster": "demo", "user": "demo"}}},
-		"clusters": []any{map[string]any{"name": "demo", "cluster": map[string]any{"server": a.URL, "certificate-authority-data": ca}}},
-		"users":    []any{map[string]any{"name": "demo", "user": map[string]string{"token": token}}},
-	}
-	data, err := json.Marshal(config)
 	if err != nil {
-		return nil, err
+		d.t.Fatalf("start %s in pod %s: %v", role, p.name, err)
 	}
-	return a, os.WriteFile(a.kubeconfig, data, 0o600)
+	return cmd
 }
 
-func (a *api) get(w http.ResponseWriter, r *http.Request) {
-	a.asked++
-	p, ok := a.pods[r.URL.Path]
-	w.Header().Set("Content-Type", "application/json")
-	switch {
-	case r.Header.Get("Authorization") != "Bearer "+token:
-		w.WriteHeader(http.StatusUnauthorized)
-	case !ok:
-		w.WriteHeader(http.StatusNotFound)
-	default:
-		_ = json.NewEncoder(w).Encode(p.object) // who hangs up needs no answer
-	}
+func (d *demo) command(uid uint32, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(d.t.Context(), d.self, args...)
+	cmd.Stderr = os.Stderr
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	return cmd
 }
 
-func (a *api) put(p *pod) { a.pods["/api/v1/namespaces/"+p.object.Namespace+"/pods/"+p.name] = p }
-
-func (a *api) close() { a.Close() }
-
-// decide tells what the plugin makes of the pod.
-func (p *pod) decide() (redirect.Decision, error) {
-	data, err := json.Marshal(&p.object)
-	if err != nil {
-		return redirect.Decision{}, err
+// call makes a call from a pod and returns whom it came through.
+func (d *demo) call(p *pod, to string) []hop {
+	cmd := d.command(appUser, "call", net.JoinHostPort(to, strconv.Itoa(appPort)))
+	var hops []hop
+	var out []byte
+	var err error
+	p.ns.Do(d.t, func() { out, err = cmd.Output() })
+	if err == nil {
+		err = json.Unmarshal(out, &hops)
 	}
-	read, err := kubepod.Parse(data)
 	if err != nil {
-		return redirect.Decision{}, err
+		d.t.Fatalf("call from pod %s: %v", p.name, err)
 	}
-	return redirect.Decide(read.Facts(), redirect.Defaults())
+	return hops
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,9 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
-	"strconv"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -153,43 +149,4 @@ func call(to string) error {
 		return fmt.Errorf("call %s: %w", to, err)
 	}
 	return json.NewEncoder(os.Stdout).Encode(hops)
-}
-
-// start runs a role as a user of its own, without capabilities, in a pod. It dies with us.
-func (n *node) start(ctx context.Context, p *pod, uid uint32, role string) (*exec.Cmd, error) {
-	cmd := n.command(ctx, uid, role)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if _, err := cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	if err := within(p.ns, cmd.Start); err != nil {
-		return nil, err
-	}
-	if _, err := out.Read(make([]byte, 16)); err != nil {
-		return nil, fmt.Errorf("start %s in pod %s: %w", role, p.name, err)
-	}
-	return cmd, nil
-}
-
-func (n *node) command(ctx context.Context, uid uint32, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, n.self(), args...)
-	cmd.Stderr = os.Stderr
-	cmd.Dir = "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
-	return cmd
-}
-
-// calls makes a call from a pod and returns whom it came through.
-func (n *node) calls(ctx context.Context, p *pod, to string) ([]hop, error) {
-	cmd := n.command(ctx, appUser, "call", net.JoinHostPort(to, strconv.Itoa(appPort)))
-	var out []byte
-	err := within(p.ns, func() (err error) { out, err = cmd.Output(); return err })
-	if err != nil {
-		return nil, fmt.Errorf("call from pod %s: %w", p.name, err)
-	}
-	var hops []hop
-	return hops, json.Unmarshal(out, &hops)
 }
