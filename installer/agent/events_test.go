@@ -143,7 +143,7 @@ func TestEvents(t *testing.T) {
 		},
 		"one about what has no namespace is in default": {
 			happens: func(r *rig) {
-				r.events.Warn(corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: node}, "ChainConflict", "overwritten")
+				r.events.Warn(corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: nodeName}, "ChainConflict", "overwritten")
 			},
 			counts: map[string]int{"overwritten": 1}, results: map[string]int{created: 1},
 		},
@@ -210,7 +210,7 @@ func TestAnEventAsKubectlShowsIt(t *testing.T) {
 		got.TypeMeta, got.ObjectMeta = metav1.TypeMeta{}, metav1.ObjectMeta{Namespace: got.Namespace}
 		want := corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}, InvolvedObject: web, Type: "Warning", Reason: reason, Message: "denied (3ms)",
-			Count: 2, Source: corev1.EventSource{Component: "sidecar-cni", Host: node}, ReportingController: "sidecar-cni",
+			Count: 2, Source: corev1.EventSource{Component: "sidecar-cni", Host: nodeName}, ReportingController: "sidecar-cni",
 			FirstTimestamp: first, LastTimestamp: metav1.NewTime(first.Add(10 * time.Second)),
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

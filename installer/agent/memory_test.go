@@ -131,7 +131,7 @@ type rig struct {
 	reg    *prometheus.Registry
 }
 
-const node = "node-1"
+const nodeName = "node-1"
 
 // inMemory makes a rig for a synctest bubble.
 func inMemory(t *testing.T) *rig {
@@ -146,8 +146,8 @@ func inMemory(t *testing.T) *rig {
 	}
 	t.Cleanup(client.Client.CloseIdleConnections)
 	r.reg = prometheus.NewPedanticRegistry()
-	r.pods = NewPods(client, node, r.reg, zap.NewNop())
-	r.events = NewEvents(client, node, r.reg, zap.NewNop())
+	r.pods = NewPods(client, nodeName, r.reg, zap.NewNop())
+	r.events = NewEvents(client, nodeName, r.reg, zap.NewNop())
 	return r
 }
 
@@ -161,8 +161,8 @@ func overSockets(t *testing.T) *rig {
 	}
 	t.Cleanup(client.Client.CloseIdleConnections)
 	r.reg = prometheus.NewPedanticRegistry()
-	r.pods = NewPods(client, node, r.reg, zap.NewNop())
-	r.events = NewEvents(client, node, r.reg, zap.NewNop())
+	r.pods = NewPods(client, nodeName, r.reg, zap.NewNop())
+	r.events = NewEvents(client, nodeName, r.reg, zap.NewNop())
 	return r
 }
 

@@ -32,7 +32,7 @@ func meshed(name, uid string) *corev1.Pod {
 			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
 		},
 		Spec: corev1.PodSpec{
-			NodeName: node,
+			NodeName: nodeName,
 			InitContainers: []corev1.Container{{
 				Name: "istio-proxy", Args: []string{"proxy", "sidecar"}, RestartPolicy: &always, Image: "proxy",
 				Env: []corev1.EnvVar{
@@ -313,7 +313,7 @@ func TestQuietNodesAreNotListedAgain(t *testing.T) {
 		r.api.Put(meshed("old", "u0"))
 		run(t, r.pods.Run)
 		synctest.Wait()
-		selector := "GET /api/v1/pods spec.nodeName=" + node + " "
+		selector := "GET /api/v1/pods spec.nodeName=" + nodeName + " "
 		if diff := cmp.Diff([]string{selector + "true"}, rec.take()); diff != "" {
 			t.Errorf("questions at the start (-want +got):\n%s", diff)
 		}

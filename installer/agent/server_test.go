@@ -206,7 +206,7 @@ func TestAnswersAreThoseOfThePage(t *testing.T) {
 	if err := json.Unmarshal(examples[0][2], &pod); err != nil {
 		t.Fatal(err)
 	}
-	pod.Spec.NodeName = node
+	pod.Spec.NodeName = nodeName
 	other := pod.DeepCopy()
 	other.UID = "a1da4c7e-52d4-4b7e-8a53-6a3c9f6f7f0a"
 	const uri = "/v2/pods/shop/web-0?uid=5d1c5f0e-7b0c-4d63-9a54-0c1d5a0f3b11"
@@ -316,7 +316,7 @@ func TestOutcomesOfThePluginAreCounted(t *testing.T) {
 	got := []any{event.Type, event.Reason, event.Message, event.Source, event.InvolvedObject}
 	want := []any{
 		"Warning", "SidecarRedirectFailed", "read pod shop/web-0 (2ms): access denied",
-		corev1.EventSource{Component: "sidecar-cni", Host: node},
+		corev1.EventSource{Component: "sidecar-cni", Host: nodeName},
 		corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web-0", UID: "5d1c"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -427,7 +427,7 @@ func FuzzRequest(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	server := NewServer(Known{Pods: NewPods(client, node, reg, zap.NewNop())}, NewEvents(client, node, reg, zap.NewNop()), reg, zap.NewNop())
+	server := NewServer(Known{Pods: NewPods(client, nodeName, reg, zap.NewNop())}, NewEvents(client, nodeName, reg, zap.NewNop()), reg, zap.NewNop())
 	handler := server.handler()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		ours, theirs := net.Pipe()

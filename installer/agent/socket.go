@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sidecar-cni/sidecar-cni/installer/node"
 )
 
 // Socket is the agent's socket. Only root can connect to it.
@@ -68,19 +70,11 @@ func lock(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := flock(folder); err != nil {
+	if err := node.Lock(folder); err != nil {
 		folder.Close()
 		return nil, &fs.PathError{Op: "lock", Path: dir, Err: err}
 	}
 	return folder, nil
-}
-
-func flock(f *os.File) error {
-	for {
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
 }
 
 func tighten(folder *os.File) error {

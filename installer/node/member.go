@@ -63,7 +63,7 @@ func (m *Membership) withLock(do func(names []string) error) error {
 		return err
 	}
 	defer dir.Close()
-	if err := lock(dir); err != nil {
+	if err := Lock(dir); err != nil {
 		return err
 	}
 	names, err := dir.Readdirnames(-1)
@@ -72,14 +72,6 @@ func (m *Membership) withLock(do func(names []string) error) error {
 	}
 	slices.Sort(names)
 	return do(names)
-}
-
-func lock(f *os.File) error {
-	for {
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
 }
 
 func (m *Membership) announce() error {

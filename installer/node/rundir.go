@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
 )
 
@@ -54,21 +52,6 @@ func (r RunDir) open(path string) (*os.File, error) {
 		return nil, err
 	}
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-}
-
-// tryLock reports whether nobody else has the file locked, and locks it then.
-func tryLock(f *os.File) (bool, error) {
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		switch {
-		case err == nil:
-			return true, nil
-		case errors.Is(err, unix.EWOULDBLOCK):
-			return false, nil
-		case !errors.Is(err, unix.EINTR):
-			return false, err
-		}
-	}
 }
 
 func (r RunDir) marker() string { return filepath.Join(r.Path, names.Uninstalled) }
