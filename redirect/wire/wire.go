@@ -4,9 +4,12 @@
 //	s, err := wire.Dial(unix.NETLINK_ROUTE)
 //	answers, err := s.Exchange([]wire.Message{{Type: unix.RTM_NEWADDR, Flags: unix.NLM_F_ACK, Header: h, Attrs: a}})
 //
-// The socket is blocking and has no poller, since the kernel answers within the call. The libraries
-// of the field keep theirs with Go's poller: the same messages take them two to four times as long,
-// which every pod would wait for.
+// The socket is blocking and has no poller, since the kernel answers within the call. That of
+// mdlayher/netlink, on which google/nftables stands, is kept with Go's poller: on a thread that is
+// locked to a pod's namespace, each answer costs it a switch of threads. BenchmarkSocket compares
+// the two in one run; on two cores and Linux 6.18 it measured, the socket's opening and closing
+// included, 23 and 89 µs for a request, 44 and 223 µs for ten in a datagram, 55 and 118 µs for a
+// list. What the kernel itself takes for a pod's rules comes on top of both, and is more.
 //
 // Be aware: a socket serves one goroutine.
 package wire
