@@ -8,6 +8,12 @@
 //
 // Beside the kubeconfig lie the files that it names, TokenFile and CAFile, for tests to spoil.
 //
+// It is not envtest, which starts a real kube-apiserver and etcd: those are binaries to be
+// downloaded, take seconds to start where this takes milliseconds, and do not fail on demand (a
+// watch that breaks off, a token that expires, an answer that never ends, a history that is gone),
+// which is most of what is tested here. Whether the real one behaves as this one claims is what
+// test/e2e and the cluster's tests in deployments see: they have a real one.
+//
 // Be aware:
 //   - Objects are neither completed nor validated, but where a client could come to rely on it.
 //   - Lists come in pages if a limit asks for them, and whole if they are asked for at version 0, as
