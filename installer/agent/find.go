@@ -23,7 +23,7 @@ const (
 // Ref names a pod. An empty UID means whichever has the name.
 type Ref struct {
 	Namespace, Name string
-	UID             types.UID
+	UID             types.UID // as the runtime has it: for a static pod not that of the API server's object
 }
 
 // Verdict is how a search for a pod ended.
@@ -41,7 +41,7 @@ var verdicts = []Verdict{Found, Absent, OtherUID, Unknown}
 
 // Answer is what is known of a pod.
 type Answer struct {
-	Verdict Verdict
+	Verdict Verdict     // says which of the others is set
 	Pod     *corev1.Pod // Found; shared, not to be changed
 	UID     types.UID   // OtherUID: the one that it has
 	Why     string      // Unknown: a sentence

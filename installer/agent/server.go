@@ -45,7 +45,7 @@ type Server struct {
 
 // Known is what a server answers from.
 type Known struct {
-	Pods    *Pods
+	Pods    *Pods                     // of this node
 	Handler func(class string) string // of a runtime class; "" if it is not known
 }
 

@@ -16,9 +16,9 @@ const (
 
 // Shared serves the plugin on a socket that two agents have in turn, as during an update.
 type Shared struct {
-	Server  *Server
-	Path    string // of the socket
-	Pods    *Pods
+	Server  *Server                   // answers on the socket
+	Path    string                    // of the socket
+	Pods    *Pods                     // waited for a while before the socket is taken over
 	Leads   func() bool               // whether this agent is in charge of the node
 	Refresh func(ctx context.Context) // finds out anew who is
 	Log     *zap.Logger
@@ -92,7 +92,7 @@ func (s *Shared) guard(ctx context.Context, socket *Socket, end func()) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if !socket.Lost() {
+			if !socket.lost() {
 				continue
 			}
 			s.Refresh(ctx) // who is in charge may have changed

@@ -119,9 +119,9 @@ func (s *Socket) remove() {
 	}
 }
 
-// Lost reports whether nobody reaches the socket by its name any more: it was removed, or another
+// lost reports whether nobody reaches the socket by its name any more: it was removed, or another
 // agent's is in its place.
-func (s *Socket) Lost() bool {
+func (s *Socket) lost() bool {
 	file, err := os.Lstat(s.path)
 	return err != nil || !os.SameFile(file, s.file)
 }

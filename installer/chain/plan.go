@@ -12,20 +12,20 @@ import (
 
 // Plan is what has to be done to a directory. Without steps nothing has to be.
 type Plan struct {
-	Way     Way
+	Way     Way    // in which the entry is brought in, never Auto; empty if it is only taken out
 	Primary string // the file whose network is joined; empty if there is none, and left-overs go
-	Network string
-	Steps   []Step
+	Network string // the name of that network
+	Steps   []Step // to be done in this order: a runtime that loads the directory in between finds a network
 }
 
 // Step is one change of a directory. Each is atomic.
 type Step struct {
 	Op   Op
-	Name string
+	Name string      // of the file or sub-directory, as File.Name
 	To   string      // of a Rename; what is there is replaced
 	Data []byte      // of a Write
 	Mode fs.FileMode // of a Write and a MakeDir
-	Why  string
+	Why  string      // for a log: what the step is good for
 }
 
 // Op is the kind of a step.

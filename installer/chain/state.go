@@ -11,11 +11,11 @@ import (
 
 // State is what the runtime makes of a directory.
 type State struct {
-	Effective bool // our entry is there, whole, once, in the right place, in what the runtime loads
-	Reason    Reason
+	Effective bool   // our entry is there, whole, once, in the right place, in what the runtime loads
+	Reason    Reason // why it is not; Reason Effective if it is
 	Way       Way    // in which our entry is there, if it is
 	Primary   string // the file that the runtime loads
-	Network   string
+	Network   string // the name of the network in it
 	Text      string // a sentence with the file and the remedy
 }
 
@@ -54,9 +54,9 @@ var Reasons = []Reason{
 
 // Refusal is the error of a directory in which nothing can be done as it is.
 type Refusal struct {
-	Reason Reason
+	Reason Reason // never Effective
 	File   string // empty if it is about none
-	Text   string
+	Text   string // a sentence with the file and the remedy
 }
 
 func (r *Refusal) Error() string { return r.Text }

@@ -12,10 +12,10 @@ import (
 
 // Platform is where a kind of cluster keeps things on its nodes.
 type Platform struct {
-	Name          string
-	ConfDir       string
-	BinDir        string
-	RuntimeSocket string
+	Name          string // as --platform takes it
+	ConfDir       string // of the runtime's networks
+	BinDir        string // of the plugins
+	RuntimeSocket string // of the CRI
 	// MultusConfDir is where Multus looks for the networks of NetworkAttachmentDefinitions. Empty
 	// where each installation of Multus is told another place.
 	MultusConfDir string

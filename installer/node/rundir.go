@@ -108,11 +108,11 @@ func (r RunDir) Marked() (m Marker, there bool, err error) {
 // Installation is what whoever uninstalls has to know of the agent that is in charge: its id, and
 // where it put things.
 type Installation struct {
-	ID      string `json:"id"`
-	ConfDir string `json:"confDir"`
-	BinDir  string `json:"binDir"`
-	Multus  string `json:"multusConfDir"`
-	Socket  string `json:"runtimeSocket"`
+	ID      string `json:"id"`            // as in Marker
+	ConfDir string `json:"confDir"`       // the directories and the socket are the node's paths
+	BinDir  string `json:"binDir"`        // where the plugin is
+	Multus  string `json:"multusConfDir"` // empty without Multus
+	Socket  string `json:"runtimeSocket"` // of the CRI; to see whether the runtime has let go of us
 }
 
 func (r RunDir) installation() string { return filepath.Join(r.Path, "installation") }
@@ -153,7 +153,7 @@ func (r RunDir) Resume(m Marker) error {
 			return err
 		}
 	}
-	return r.ClearMarker()
+	return r.clearMarker()
 }
 
 // Resumed reports whether an uninstallation that began then was given up, or a later one.
@@ -169,8 +169,8 @@ func (r RunDir) Resumed(withdrawn time.Time) (bool, error) {
 	return err == nil && !at.Before(withdrawn), nil
 }
 
-// ClearMarker removes the marker: a new installation begins.
-func (r RunDir) ClearMarker() error {
+// clearMarker removes the marker: a new installation begins.
+func (r RunDir) clearMarker() error {
 	err := os.Remove(r.marker())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

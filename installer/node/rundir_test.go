@@ -161,13 +161,13 @@ func TestUninstalled(t *testing.T) {
 				}
 			}
 			check(false)
-			must(t, r.ClearMarker())
+			must(t, r.Resume(node.Marker{}))
 			for range 2 {
 				must(t, r.Mark(node.Marker{ID: row.marked}))
 			}
 			check(true)
 			for range 2 {
-				must(t, r.ClearMarker())
+				must(t, r.Resume(node.Marker{}))
 			}
 			check(false)
 		})

@@ -12,7 +12,7 @@ import (
 
 // Condition is what is said of the node.
 type Condition struct {
-	Ready   bool
+	Ready   bool   // whether pods of a mesh may start here; written as the condition's status
 	Reason  string // one word, as ChainEffective
 	Message string // a sentence that stays the same while nothing happens
 }
@@ -26,7 +26,7 @@ func (n *Node) Report(ctx context.Context, c Condition) (bool, error) {
 	now := metav1.NewTime(time.Now())
 	written, err := n.change(ctx, "status", func(node *corev1.Node) []operation { return c.put(node, now) })
 	if err != nil {
-		return false, fmt.Errorf("report condition %s: %w", ConditionType, err)
+		return false, fmt.Errorf("report condition %s: %w", conditionType, err)
 	}
 	n.said = &c
 	return written, nil
@@ -37,18 +37,18 @@ func (n *Node) Withdraw(ctx context.Context) (bool, error) {
 	n.said = nil
 	removed, err := n.change(ctx, "status", withoutCondition)
 	if err != nil {
-		return false, fmt.Errorf("remove condition %s: %w", ConditionType, err)
+		return false, fmt.Errorf("remove condition %s: %w", conditionType, err)
 	}
 	return removed, nil
 }
 
 func withoutCondition(node *corev1.Node) []operation {
-	i := slices.IndexFunc(node.Status.Conditions, func(have corev1.NodeCondition) bool { return have.Type == ConditionType })
+	i := slices.IndexFunc(node.Status.Conditions, func(have corev1.NodeCondition) bool { return have.Type == conditionType })
 	if i < 0 {
 		return nil
 	}
 	path := fmt.Sprintf("/status/conditions/%d", i)
-	return []operation{{"test", path + "/type", ConditionType}, {Op: "remove", Path: path}}
+	return []operation{{"test", path + "/type", conditionType}, {Op: "remove", Path: path}}
 }
 
 func (c Condition) status() corev1.ConditionStatus {
@@ -62,11 +62,11 @@ func (c Condition) status() corev1.ConditionStatus {
 // must not both add it.
 func (c Condition) put(node *corev1.Node, now metav1.Time) []operation {
 	want := corev1.NodeCondition{
-		Type: ConditionType, Status: c.status(), Reason: c.Reason, Message: c.Message,
+		Type: conditionType, Status: c.status(), Reason: c.Reason, Message: c.Message,
 		LastHeartbeatTime: now, LastTransitionTime: now,
 	}
 	unchanged := operation{"test", "/metadata/resourceVersion", node.ResourceVersion}
-	i := slices.IndexFunc(node.Status.Conditions, func(have corev1.NodeCondition) bool { return have.Type == ConditionType })
+	i := slices.IndexFunc(node.Status.Conditions, func(have corev1.NodeCondition) bool { return have.Type == conditionType })
 	switch {
 	case len(node.Status.Conditions) == 0:
 		return []operation{unchanged, {"add", "/status/conditions", []corev1.NodeCondition{want}}}
@@ -80,5 +80,5 @@ func (c Condition) put(node *corev1.Node, now metav1.Time) []operation {
 	if have.Status == want.Status {
 		want.LastTransitionTime = have.LastTransitionTime
 	}
-	return []operation{{"test", path + "/type", ConditionType}, {"replace", path, want}}
+	return []operation{{"test", path + "/type", conditionType}, {"replace", path, want}}
 }

@@ -12,6 +12,9 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/nodestatus"
 )
 
+// conditionType is what docs and alerts call it.
+const conditionType = "SidecarCNIReady"
+
 var (
 	effective = nodestatus.Condition{Ready: true, Reason: "ChainEffective", Message: "the chain has sidecar-cni"}
 	renamed   = nodestatus.Condition{Ready: true, Reason: "ChainEffective", Message: "the chain of another file has sidecar-cni"}
@@ -28,7 +31,7 @@ func said(c nodestatus.Condition) corev1.NodeCondition {
 		status = corev1.ConditionTrue
 	}
 	return corev1.NodeCondition{
-		Type: nodestatus.ConditionType, Status: status, Reason: c.Reason, Message: c.Message,
+		Type: conditionType, Status: status, Reason: c.Reason, Message: c.Message,
 		LastHeartbeatTime: long, LastTransitionTime: long,
 	}
 }
@@ -70,7 +73,7 @@ func TestTheConditionIsWrittenWhenItChanges(t *testing.T) {
 			}
 			c.wantConditions(row.want...)
 			for _, have := range c.Node(name).Status.Conditions {
-				if have.Type != nodestatus.ConditionType {
+				if have.Type != conditionType {
 					continue
 				}
 				if moved := have.LastTransitionTime.After(start); moved != row.moved {

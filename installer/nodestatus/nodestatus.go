@@ -32,8 +32,8 @@ import (
 const (
 	// Taint is the key of the taint that keeps pods from a node whose chain is not in effect yet.
 	Taint = "sidecar-cni.io/not-ready"
-	// ConditionType is the type of the condition.
-	ConditionType corev1.NodeConditionType = "SidecarCNIReady"
+	// conditionType is the type of the condition.
+	conditionType corev1.NodeConditionType = "SidecarCNIReady"
 )
 
 const (
