@@ -99,7 +99,7 @@ func (c *Cluster) report(t testing.TB) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second) // in a cleanup it has ended
 	defer cancel()
 	if err := c.apiServerReady(ctx); err != nil {
-		t.Logf("the API server: %v\n%s\n%s", err, c.Etcd.Log(10), c.APIServer.Log(30))
+		t.Logf("the API server: %v\n%s\n%s", err, c.etcd.Log(10), c.APIServer.Log(30))
 		return
 	}
 	for _, n := range c.nodes {

@@ -22,7 +22,8 @@ type Options struct {
 
 // A Cluster is a control plane and nodes. It lives as long as its test.
 type Cluster struct {
-	Etcd, APIServer, Controllers, Scheduler *Process
+	APIServer                    *Process
+	etcd, controllers, scheduler *Process
 
 	families  Families
 	kits      map[string]string

@@ -26,7 +26,7 @@ func (c *Cluster) server() string {
 func (c *Cluster) launchControlPlane(t testing.TB) {
 	t.Helper()
 	c.writeCredentials(t)
-	c.Etcd = c.process(c.site, "etcd", answers(c.site, "http://127.0.0.1:2379/health"),
+	c.etcd = c.process(c.site, "etcd", answers(c.site, "http://127.0.0.1:2379/health"),
 		"etcd", "--data-dir=/run/cluster/etcd", "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379",
 		"--listen-peer-urls=http://127.0.0.1:2380")
@@ -41,13 +41,13 @@ func (c *Cluster) launchControlPlane(t testing.TB) {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+pki+"accounts.key", "--service-account-signing-key-file="+pki+"accounts.key",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged")
-	c.Controllers = c.process(c.site, "kube-controller-manager", answers(c.site, "https://127.0.0.1:10257/healthz"),
+	c.controllers = c.process(c.site, "kube-controller-manager", answers(c.site, "https://127.0.0.1:10257/healthz"),
 		"kube-controller-manager", "--kubeconfig="+pki+"controllers.kubeconfig", "--leader-elect=false", "--bind-address=127.0.0.1",
 		"--service-account-private-key-file="+pki+"accounts.key", "--root-ca-file="+pki+"ca.crt", "--use-service-account-credentials",
 		"--kube-api-qps=1000", "--kube-api-burst=1000") // at its usual rate it takes 5 s to start
-	c.Scheduler = c.process(c.site, "kube-scheduler", answers(c.site, "https://127.0.0.1:10259/healthz"),
+	c.scheduler = c.process(c.site, "kube-scheduler", answers(c.site, "https://127.0.0.1:10259/healthz"),
 		"kube-scheduler", "--kubeconfig="+pki+"scheduler.kubeconfig", "--leader-elect=false", "--bind-address=127.0.0.1")
-	c.Etcd.launch(t)
+	c.etcd.launch(t)
 	c.APIServer.launch(t)
 }
 
@@ -55,8 +55,8 @@ func (c *Cluster) launchControlPlane(t testing.TB) {
 func (c *Cluster) awaitControlPlane(t testing.TB) {
 	t.Helper()
 	c.Await(t, "kube-apiserver to be ready", c.apiServerReady)
-	c.Controllers.launch(t)
-	c.Scheduler.launch(t)
+	c.controllers.launch(t)
+	c.scheduler.launch(t)
 	c.Await(t, "the default service account", func(ctx context.Context) error {
 		_, err := c.client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
 		return err

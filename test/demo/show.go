@@ -48,7 +48,7 @@ func (d *demo) try(client, p *pod) ways {
 
 // outcome is the line that the plugin leaves for each call.
 type outcome struct {
-	Msg, Outcome, Reason, Path, Backend string
+	Msg, Reason, Path, Backend string
 }
 
 func (d *demo) outcome() outcome {

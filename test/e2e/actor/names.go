@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Asked is a question that was answered.
-type Asked struct {
+// asked is a question that was answered.
+type asked struct {
 	Me     string // the asker's end
 	Caller string // whom the server saw
 }
@@ -55,7 +55,7 @@ func ask(lines *json.Encoder, args []string) error {
 		if err != nil {
 			return fmt.Errorf("question %d: %w", i, err)
 		}
-		if err := lines.Encode(Asked{me, text}); err != nil {
+		if err := lines.Encode(asked{me, text}); err != nil {
 			return err
 		}
 	}

@@ -26,8 +26,8 @@ const (
 	tproxyMark   = 1337
 )
 
-// Sighting is what a proxy has seen of a connection or a question.
-type Sighting struct {
+// sighting is what a proxy has seen of a connection or a question.
+type sighting struct {
 	Port           uint16 // its own
 	Caller, Wanted string
 }
@@ -133,7 +133,7 @@ func (p *proxy) relayInbound(c *net.TCPConn) error {
 func (p *proxy) saw(port uint16, caller net.Addr, wanted string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = p.lines.Encode(Sighting{port, caller.String(), wanted}) // a test that reads finds it missing
+	_ = p.lines.Encode(sighting{port, caller.String(), wanted}) // a test that reads finds it missing
 }
 
 // relay passes on what either says until both are silent.
