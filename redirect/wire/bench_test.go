@@ -66,7 +66,7 @@ func byLibrary(messages []wire.Message) error {
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	answers := 0
 	all := make([]netlink.Message, 0, len(messages))
 	for _, m := range messages {
