@@ -10,12 +10,13 @@ import (
 // Config is what a cluster may set for all of its pods. The zero value is not usable: start from
 // Defaults.
 type Config struct {
-	Ports  Listen   `json:"ports"`
+	Ports  Listen   `json:"ports"`      // of the proxy
 	Status uint16   `json:"statusPort"` // of a pod that does not name its own
 	Open   []uint16 `json:"openPorts"`  // inbound ports that always stay open: health and telemetry
 	Proxy  Identity `json:"proxy"`      // where a pod's security context does not say
-	Marks  Marks    `json:"marks"`
+	Marks  Marks    `json:"marks"`      // for TPROXY
 
+	// The addresses from which the proxy calls the app. Both must be set.
 	PassthroughIPv4 netip.Addr `json:"passthroughIPv4"`
 	PassthroughIPv6 netip.Addr `json:"passthroughIPv6"`
 
@@ -25,14 +26,18 @@ type Config struct {
 	Values map[string]string `json:"values,omitempty"`
 
 	ExcludeNamespaces []string `json:"-"` // nobody's pods are captured there
-	Agent             Agent    `json:"-"`
+	Agent             Agent    `json:"-"` // its own pods are left alone
 
 	// RuntimeHandlers says what becomes of pods whose runtime class has such a handler.
 	RuntimeHandlers RuntimeHandlers `json:"-"`
 }
 
 // Agent names the DaemonSet of the node agent, whose own pods must start without it.
-type Agent struct{ Namespace, Name string }
+type Agent struct {
+	// A pod is the agent's if it is in Namespace, and its name begins with Name and a hyphen. With
+	// an empty Name none is.
+	Namespace, Name string
+}
 
 // Defaults returns the configuration that agrees with istio-init.
 func Defaults() Config {

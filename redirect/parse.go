@@ -26,7 +26,7 @@ const (
 type Mistake struct {
 	Key  string // the annotation or variable, as the user wrote it
 	Item string // the offending part
-	Want string
+	Want string // what would be accepted
 }
 
 func (m Mistake) String() string {

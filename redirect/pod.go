@@ -12,7 +12,7 @@ import (
 // knows a part from each of them puts what the runtime passed in place of what the object says: the
 // kubelet acts on that, and the author of a pod cannot write it.
 type Pod struct {
-	Namespace, Name string
+	Namespace, Name string            // if either is empty, the call names no pod
 	Static          bool              // the kubelet has it from a file or an address, not from the API server
 	Annotations     map[string]string // nil: not known; the kubelet sets some on every pod
 	Spec            *Spec             // nil: not known
@@ -21,9 +21,12 @@ type Pod struct {
 
 // Spec is the part of a pod that only the API server knows.
 type Spec struct {
-	Labels         map[string]string
-	RunAsUser      *int64 // the pod's security context, for containers without one
-	RunAsGroup     *int64
+	Labels map[string]string // nil: none
+
+	// The pod's security context, for containers without one; nil: not set.
+	RunAsUser  *int64
+	RunAsGroup *int64
+
 	RuntimeClass   string      // "": the node's usual runtime
 	RuntimeHandler string      // of that class; "": not known
 	Containers     []Container // init containers first, in their order
@@ -31,12 +34,14 @@ type Spec struct {
 
 // Container is a container of a pod.
 type Container struct {
-	Name       string
-	Init       bool // an init container; with Stays, a native sidecar
-	Stays      bool // restartPolicy Always
-	Args       []string
-	Env        map[string]string
-	EnvFrom    []string // variables with a value that only the kubelet will know
+	Name    string            // istio-proxy is the proxy's
+	Init    bool              // an init container; with Stays, a native sidecar
+	Stays   bool              // restartPolicy Always
+	Args    []string          // as in the manifest; only the proxy's decide
+	Env     map[string]string // variables with a value in the manifest; only the proxy's decide
+	EnvFrom []string          // variables with a value that only the kubelet will know
+
+	// Of the container's security context; nil: the pod's counts.
 	RunAsUser  *int64
 	RunAsGroup *int64
 }

@@ -9,7 +9,7 @@ import (
 type Problem struct {
 	Where string // the chain, the routing policy or the interface
 	Rule  int    // counted from 1; 0: not about a rule
-	What  string
+	What  string // how they differ, in words
 }
 
 func (p Problem) String() string {
@@ -20,7 +20,10 @@ func (p Problem) String() string {
 }
 
 // Line is a rule as a dialect compares it (Key) and shows it (Text).
-type Line struct{ Key, Text string }
+type Line struct {
+	// Rules with the same Key do the same. Text is for people.
+	Key, Text string
+}
 
 // Compare says how the rules of a chain differ from those that should be there.
 func Compare(chain string, want, got []Line) []Problem {
@@ -76,10 +79,10 @@ func subtract(a, b []Line, from, tail int) []int {
 
 // Lack is something that the rules need and a kernel or a host does not have.
 type Lack struct {
-	Feature string
+	Feature string // a phrase, such as "lists of ports"
 	Module  string // of the kernel, which may only have to be loaded; "": it is no module that lacks
-	Cause   error
-	Minor   bool // pods that need it are refused, all others are redirected
+	Cause   error  // why the attempt to use it failed
+	Minor   bool   // pods that need it are refused, all others are redirected
 }
 
 func (l Lack) String() string {
@@ -91,9 +94,9 @@ func (l Lack) String() string {
 
 // Feature is something that a kernel may lack, with the rule that needs it.
 type Feature struct {
-	Name  string
-	Table Table
-	Rule  Rule
+	Name  string // a phrase, such as "lists of ports"
+	Table Table  // where the rule is tried out
+	Rule  Rule   // the kernel refuses it if it lacks the feature
 }
 
 // Features lists what the rules of some pod may need, one feature a rule, for the dialects to try

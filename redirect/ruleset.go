@@ -9,33 +9,33 @@ import (
 // Ruleset is everything that redirects a pod: the rules, and the addresses and routes that they
 // count on. It is a plain value; a dialect writes it into a kernel, reads it back, or prints it.
 type Ruleset struct {
-	Chains    []Chain
+	Chains    []Chain        // by table; in each the chains with a hook first
 	Addresses []netip.Prefix // on lo, beside the usual two
-	Routes    []PolicyRoute
+	Routes    []PolicyRoute  // empty without TPROXY
 }
 
 // Chain is a list of rules that is tried from top to bottom. A chain with a hook is entered by
 // packets, one without by jumps. A name is used once in a ruleset, except for the names of hooks,
 // which each table has.
 type Chain struct {
-	Table Table
-	Name  string
-	Hook  Hook
-	Rules []Rule
+	Table Table  // jumps lead to chains of the same table only
+	Name  string // the hook's, or one that begins with ISTIO_
+	Hook  Hook   // NoHook: entered by jumps only
+	Rules []Rule // in the order in which they are tried
 }
 
 // Rule says what happens to the packets that match, and why somebody wanted it.
 type Rule struct {
-	Why  string
-	If   Match
-	Then Action
+	Why  string // a few words: the rule's comment in the kernel
+	If   Match  // the zero Match is met by every packet
+	Then Action // what is done with a packet that meets If
 }
 
 // PolicyRoute delivers packets with a mark to a local socket, whatever their destination is, in
 // both families.
 type PolicyRoute struct {
-	Mark  uint32
-	Table uint32
+	Mark  uint32 // of the packets; not 0
+	Table uint32 // the routing table for them; not 0
 }
 
 // Table is one of the passes that a packet makes at each hook, in this order.
@@ -97,13 +97,16 @@ func FamilyOf(a netip.Addr) Family {
 // condition. The vocabulary is closed: what the dialects render, Explain says and Simulate plays is
 // exactly this.
 type Match struct {
-	In, Out                     Interface
-	Protocol                    Protocol
-	Source, Destination         Addresses
-	SourcePort, DestinationPort Ports
-	UID, GID                    IDs // of the socket that sent the packet; a packet without a socket matches none
-	Mark, ConnMark              Mark
-	State                       State
+	In, Out                     Interface // through which the packet enters, or leaves
+	Protocol                    Protocol  // AnyProtocol: no condition
+	Source, Destination         Addresses // of both families, see For
+	SourcePort, DestinationPort Ports     // with TCP or UDP only
+
+	// Of the socket that sent the packet; a packet without a socket matches none.
+	UID, GID IDs
+
+	Mark, ConnMark Mark  // of the packet, and of its connection
+	State          State // a set: the packet's is one of these
 }
 
 // Interface is a network interface's name; with a + at its end, every name that begins so.
@@ -134,8 +137,8 @@ func (p Protocol) String() string {
 // Addresses is a list of networks, or with Not everything outside of it. A negated list has one
 // prefix a family.
 type Addresses struct {
-	Not      bool
-	Prefixes []netip.Prefix
+	Not      bool           // meets what is in none of Prefixes
+	Prefixes []netip.Prefix // empty: no condition, whatever Not is
 }
 
 func (a Addresses) zero() bool { return len(a.Prefixes) == 0 }
@@ -147,8 +150,8 @@ func (a Addresses) holds(addr netip.Addr) bool {
 
 // Ports is a list of ports, or with Not every port that it lacks.
 type Ports struct {
-	Not  bool
-	List []uint16
+	Not  bool     // meets what is not in List
+	List []uint16 // empty: no condition, whatever Not is
 }
 
 func (p Ports) zero() bool { return len(p.List) == 0 }
@@ -160,6 +163,7 @@ type IDs []IDRange
 
 // IDRange is the ids from First to Last, both included.
 type IDRange struct {
+	// Both are included; First is not above Last.
 	First uint32 `json:"first"`
 	Last  uint32 `json:"last"`
 }
@@ -171,8 +175,8 @@ func (ids IDs) Holds(id uint32) bool {
 
 // Mark is a packet's or a connection's mark, or with Not every other. The mark 0 is no condition.
 type Mark struct {
-	Not   bool
-	Value uint32
+	Not   bool   // meets every mark but Value
+	Value uint32 // 0: no condition, whatever Not is
 }
 
 func (m Mark) holds(mark uint32) bool { return (mark == m.Value) != m.Not }
@@ -225,11 +229,11 @@ var Verbs = []Verb{Return, Accept, Drop, Jump, Redirect, TProxy, SetMark, SaveMa
 
 // Action is a verb with the one or two values that it needs.
 type Action struct {
-	Verb  Verb
-	Chain string
-	Port  uint16
-	Mark  uint32
-	Zone  uint16
+	Verb  Verb   // decides which of the other fields are used, see Verb
+	Chain string // the name of a chain of the same table
+	Port  uint16 // of this pod
+	Mark  uint32 // for the packet
+	Zone  uint16 // of connection tracking
 }
 
 // For returns the conditions as they are in one family, where addresses of the other cannot occur;

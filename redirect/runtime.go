@@ -52,7 +52,9 @@ func (h RuntimeHandlers) allowAll() bool {
 }
 
 // UnsupportedRuntime is the error of a pod that is ours and whose runtime never meets our rules.
-type UnsupportedRuntime struct{ Class, Handler string }
+type UnsupportedRuntime struct {
+	Class, Handler string // the pod's runtime class, and its handler
+}
 
 func (e *UnsupportedRuntime) Error() string {
 	return fmt.Sprintf("runtime class %q has the handler %q, whose pods have a kernel or network stack of their own: "+

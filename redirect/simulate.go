@@ -9,16 +9,21 @@ import (
 // Packet is a packet at the moment at which it enters the pod or is sent by it. One of In and Out
 // is set.
 type Packet struct {
-	In, Out             string // the interface through which it comes, or would leave
-	Protocol            Protocol
-	Source, Destination netip.AddrPort
-	Owner               *Owner // of the socket that sends it; nil: no socket, or one without a process
-	Mark, ConnMark      uint32
-	State               State // zero: New
+	In, Out             string         // the interface through which it comes, or would leave
+	Protocol            Protocol       // TCP or UDP
+	Source, Destination netip.AddrPort // both of one family
+
+	// Of the socket that sends it; nil: no socket, or one without a process.
+	Owner *Owner
+
+	Mark, ConnMark uint32 // of the packet, and of its connection
+	State          State  // zero: New
 }
 
 // Owner is who made a socket.
-type Owner struct{ UID, GID uint32 }
+type Owner struct {
+	UID, GID uint32 // as the kernel keeps them with the socket
+}
 
 // Outcome is what becomes of a packet.
 type Outcome uint8
@@ -33,20 +38,24 @@ const (
 
 // Fate is what becomes of a packet, and why.
 type Fate struct {
-	Outcome        Outcome
-	Port           uint16 // where it ends if Redirected or Handed
-	Mark, ConnMark uint32
-	Zone           uint16 // of connection tracking
-	Out            string // the interface by which it leaves; lo after a redirection, or if the mark routes it there
-	Met            []Met
+	Outcome        Outcome // Passes if no rule decides otherwise
+	Port           uint16  // where it ends if Redirected or Handed
+	Mark, ConnMark uint32  // at the end
+	Zone           uint16  // of connection tracking
+
+	// The interface by which it leaves: lo after a redirection, or if the mark routes it there.
+	Out string
+	Met []Met // the rules that it matched, in order, jumps included
 }
 
 // Met is a rule that a packet matched.
 type Met struct {
+	// Where the rule is; Index counts from 0.
 	Table Table
 	Chain string
 	Index int
-	Rule  Rule
+
+	Rule Rule // as the ruleset has it
 }
 
 // String says the fate and the rules that led to it, one a line.

@@ -18,6 +18,7 @@ import (
 
 // Pod is the part of a Kubernetes Pod that decides.
 type Pod struct {
+	// As in the API.
 	Metadata Metadata `json:"metadata"`
 	Spec     Spec     `json:"spec"`
 
@@ -28,6 +29,7 @@ type Pod struct {
 
 // Metadata says which pod it is, and what was said about it.
 type Metadata struct {
+	// As in the API; what the object does not have is empty or nil.
 	Namespace   string            `json:"namespace"`
 	Name        string            `json:"name"`
 	UID         string            `json:"uid"`
@@ -37,30 +39,35 @@ type Metadata struct {
 
 // Spec is what runs in it.
 type Spec struct {
-	InitContainers   []Container `json:"initContainers,omitempty"`
-	Containers       []Container `json:"containers,omitempty"`
-	SecurityContext  User        `json:"securityContext,omitzero"`
-	RuntimeClassName string      `json:"runtimeClassName,omitempty"`
+	// As in the API, in its order.
+	InitContainers []Container `json:"initContainers,omitempty"`
+	Containers     []Container `json:"containers,omitempty"`
+
+	SecurityContext  User   `json:"securityContext,omitzero"`   // for containers that do not say
+	RuntimeClassName string `json:"runtimeClassName,omitempty"` // "": the node's usual runtime
 }
 
 // Container is one of the pod's.
 type Container struct {
-	Name            string     `json:"name"`
-	Args            []string   `json:"args,omitempty"`
-	Env             []Variable `json:"env,omitempty"`
-	RestartPolicy   string     `json:"restartPolicy,omitempty"`
-	SecurityContext User       `json:"securityContext,omitzero"`
+	// As in the API. Args and Env decide in the proxy's container only.
+	Name string     `json:"name"`
+	Args []string   `json:"args,omitempty"`
+	Env  []Variable `json:"env,omitempty"`
+
+	RestartPolicy   string `json:"restartPolicy,omitempty"`  // Always makes an init container stay
+	SecurityContext User   `json:"securityContext,omitzero"` // goes before the pod's
 }
 
 // Variable is a variable of the environment.
 type Variable struct {
-	Name      string    `json:"name"`
-	Value     string    `json:"value,omitempty"`
+	Name      string    `json:"name"`                // of several with one name the last counts
+	Value     string    `json:"value,omitempty"`     // "" with ValueFrom
 	ValueFrom *struct{} `json:"valueFrom,omitempty"` // whatever the source is
 }
 
 // User is who something runs as; nil is not said.
 type User struct {
+	// As they are written; they may be no ids at all, as -1.
 	RunAsUser  *int64 `json:"runAsUser,omitempty"`
 	RunAsGroup *int64 `json:"runAsGroup,omitempty"`
 }

@@ -34,7 +34,9 @@ import (
 const ownNetns = "/proc/thread-self/ns/net"
 
 // ID tells namespaces apart that exist at the same time.
-type ID struct{ Device, Inode uint64 }
+type ID struct {
+	Device, Inode uint64 // as stat(2) reports them
+}
 
 // Identify returns the ID of the namespace at a path, without opening it.
 func Identify(path string) (ID, error) {
@@ -93,7 +95,7 @@ var (
 
 // Namespace is an open network namespace.
 type Namespace struct {
-	ID     ID
+	ID     ID // valid until Close: then another namespace may get it
 	opened ns.NetNS
 }
 

@@ -26,7 +26,11 @@ import (
 const MeshChains = "ISTIO_"
 
 // Chain is a chain of nftables.
-type Chain struct{ Family, Table, Name string }
+type Chain struct {
+	// As nft writes them. Family is "" for one that nft does not know; Table is anybody's; Name
+	// begins with MeshChains.
+	Family, Table, Name string
+}
 
 func (c Chain) String() string {
 	return fmt.Sprintf("chain %s of table %s %s", c.Name, c.Family, c.Table)

@@ -26,16 +26,16 @@ import (
 
 // Message is one request.
 type Message struct {
-	Type   uint16
-	Flags  uint16 // beside NLM_F_REQUEST
-	Header []byte // of the protocol's family
-	Attrs  []netlink.Attribute
+	Type   uint16              // of the family: unix.RTM_*, or NFTables and unix.NFT_MSG_*
+	Flags  uint16              // beside NLM_F_REQUEST
+	Header []byte              // of the protocol's family
+	Attrs  []netlink.Attribute // follow the header; nil: none
 }
 
 // Answer is what the kernel said to one message.
 type Answer struct {
-	Heard bool // it answers what failed and, if asked by NLM_F_ACK, what was done
-	Err   error
+	Heard bool  // it answers what failed and, if asked by NLM_F_ACK, what was done
+	Err   error // wraps a unix.Errno; nil: done, or not Heard
 }
 
 // Socket is a connection to one of netlink's families.
@@ -169,8 +169,8 @@ func answer(h unix.NlMsghdr, data []byte) error {
 
 // Object is one of a list: the header of the protocol's family, and what it says beside.
 type Object struct {
-	Header []byte
-	Attrs  []netlink.Attribute
+	Header []byte              // as long as that of the Message that asked
+	Attrs  []netlink.Attribute // read with Find: a type may carry flags
 }
 
 // Find returns the value of an attribute, nil if it is not there.
