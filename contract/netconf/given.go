@@ -9,7 +9,7 @@ import (
 
 // Given is what the runtime adds to the configuration for one call.
 type Given struct {
-	Network     string
+	Network     string              // the network's name; "" if the runtime does not give it
 	Version     string              // of the protocol
 	PrevResult  json.RawMessage     // nil without one
 	Annotations map[string]string   // the pod's; nil: not passed

@@ -25,6 +25,8 @@ import (
 // Conf is the plugin's entry in the network's configuration, and what the runtime adds to it for
 // one call.
 type Conf struct {
+	// The settings, by their keys in Settings, which says what each may be and its default. Paths
+	// are absolute; LogFile is empty for none.
 	Backend     string
 	AgentSocket string
 	Kubeconfig  string
@@ -33,8 +35,12 @@ type Conf struct {
 	LogLevel    string
 	LogFile     string
 	DNSCapture  string
-	Redirect    redirect.Config
 
+	// The settings under redirect, the excluded namespaces and the runtime handlers. It may be
+	// invalid if there are Mistakes.
+	Redirect redirect.Config
+
+	// For this call only.
 	Given
 
 	Mistakes []string // wrong values, for which the defaults stand
@@ -47,8 +53,9 @@ type Setting struct {
 	Key     string // with a dot: the second is within the object of the first
 	Initial string // JSON
 	Form    string // what is accepted
-	About   string
-	read    func([]byte, *Conf) bool // reports whether the value has that form
+	About   string // for the reference page, in Markdown
+
+	read func([]byte, *Conf) bool // reports whether the value has that form
 }
 
 // Settings lists them all.

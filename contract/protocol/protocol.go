@@ -38,7 +38,7 @@ const (
 
 // A Refusal is the body of every answer of the agent that is not a pod.
 type Refusal struct {
-	Reason  Reason `json:"reason"`
+	Reason  Reason `json:"reason"`            // one of those below
 	UID     string `json:"uid,omitempty"`     // of ReasonUID: the one that the pod has
 	Message string `json:"message,omitempty"` // for people
 }
@@ -59,15 +59,18 @@ const (
 // An Outcome is how a CNI command ended. The words in it become labels of metrics: they are from
 // short, closed lists of whichever version of the plugin reports.
 type Outcome struct {
-	Command   string             `json:"command"` // ADD, DEL, CHECK, GC or STATUS
-	Namespace string             `json:"namespace,omitempty"`
-	Name      string             `json:"name,omitempty"`
-	UID       string             `json:"uid,omitempty"`
-	Outcome   string             `json:"outcome"`           // such as redirected, skipped, Failed
-	Reason    string             `json:"reason,omitempty"`  // of a skip or a failure
-	Message   string             `json:"message,omitempty"` // of a failure: what the runtime was answered
-	Notices   []string           `json:"notices,omitempty"` // for whoever runs the pod: each becomes an Event
-	Phases    map[string]float64 `json:"phases,omitempty"`  // how long each took, in seconds
+	Command string `json:"command"` // ADD, DEL, CHECK, GC or STATUS
+
+	// The pod that the call names. UID is empty if it is not known.
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	UID       string `json:"uid,omitempty"`
+
+	Outcome string             `json:"outcome"`           // such as redirected, skipped, Failed
+	Reason  string             `json:"reason,omitempty"`  // of a skip or a failure
+	Message string             `json:"message,omitempty"` // of a failure: the runtime's answer
+	Notices []string           `json:"notices,omitempty"` // for the pod's owner: each is an Event
+	Phases  map[string]float64 `json:"phases,omitempty"`  // how long each took, in seconds
 }
 
 // Failed is the Outcome of a command that returned an error.

@@ -25,17 +25,21 @@ import (
 
 // Record is what is known about a redirected pod.
 type Record struct {
+	// Names the record's file.
 	Attachment
-	Network  string          `json:"network"`
-	Netns    Netns           `json:"netns"`
-	Pod      Pod             `json:"pod"`
-	Backend  string          `json:"backend"`
+
+	Network  string          `json:"network"`  // whose GC collects the record; empty: none
+	Netns    Netns           `json:"netns"`    // in which the rules are
+	Pod      Pod             `json:"pod"`      // to which the namespace belongs
+	Backend  string          `json:"backend"`  // that wrote the rules, one of redirect.Backends
 	Revision string          `json:"revision"` // of the ruleset, see Revision
-	Policy   redirect.Policy `json:"policy"`
+	Policy   redirect.Policy `json:"policy"`   // from which they were compiled; zero from Heads
 }
 
 // Attachment is what CNI calls a container's interface in a network: the key of a record.
 type Attachment struct {
+	// As the runtime passes them: CNI_CONTAINERID and CNI_IFNAME. The agent, which knows no
+	// container's id, records a repaired pod under "repair-" and its uid.
 	Container string `json:"container"`
 	Interface string `json:"interface"`
 }
@@ -43,13 +47,16 @@ type Attachment struct {
 // Netns is a network namespace: where it was, and which one it was. A path may come to lead to
 // another.
 type Netns struct {
-	Path   string `json:"path"`
+	Path string `json:"path"` // as the runtime passed it, or of a process in /proc
+
+	// As stat(2) reported them: another namespace has others while this one exists.
 	Device uint64 `json:"device"`
 	Inode  uint64 `json:"inode"`
 }
 
 // Pod says whose namespace it is.
 type Pod struct {
+	// As the API server has them.
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid"`

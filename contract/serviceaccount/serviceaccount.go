@@ -16,10 +16,12 @@ import (
 // Claims are what a token, a JSON Web Token, says about itself. What it does not say is zero.
 type Claims struct {
 	Subject string `json:"sub"` // see Account
-	Issued  Date   `json:"iat"`
-	Expires Date   `json:"exp"`
+	Issued  Date   `json:"iat"` // by the API server's clock
+	Expires Date   `json:"exp"` // by the API server's clock
 
+	// What Kubernetes adds to the claims of any token.
 	Kubernetes struct {
+		// The account that Subject names.
 		ServiceAccount struct {
 			UID string `json:"uid"` // another one whenever the account was created anew
 		} `json:"serviceaccount"`
