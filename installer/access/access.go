@@ -98,7 +98,7 @@ func InCluster(environ []string) string {
 // Plugin is where the plugin's token comes from: a file that somebody keeps fresh, else one that the
 // API server makes for an account of few rights, else the agent's own.
 type Plugin struct {
-	TokenFile string
+	TokenFile string // kept fresh by somebody else; "" for none; goes before Account
 	Account   string // a ServiceAccount in the agent's namespace
 }
 

@@ -11,8 +11,10 @@ import (
 
 // OwnPod is the agent's own pod.
 type OwnPod struct {
-	Client               *rest.RESTClient
-	Namespace, Name, UID string // a UID of "" is any
+	Client *rest.RESTClient // of Server.Client
+
+	// A UID of "" is any.
+	Namespace, Name, UID string
 }
 
 // Created is when the pod was created, by the API server's clock.

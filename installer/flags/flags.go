@@ -27,17 +27,19 @@ import (
 
 // Setting is a flag, and a variable of the environment that stands in for it.
 type Setting struct {
-	Name    string
-	Initial string
+	Name    string   // the flag's, without hyphens in front
+	Initial string   // the default, as it would be typed
 	Words   []string // the values that it can have; any if there are none
-	About   string
-	Field   any // a pointer to what it sets: string, []string, bool, time.Time or time.Duration
+	About   string   // one sentence or more, for --help and the reference page
+
+	// A pointer to what it sets: string, []string, bool, time.Time or time.Duration.
+	Field any
 }
 
 // Group is a part of a table, as --help shows it.
 type Group struct {
-	Title    string
-	Settings []Setting
+	Title    string    // the heading in --help and on the reference page
+	Settings []Setting // in the order in which they are shown
 }
 
 // New returns a setting. What it is about may be in several parts, which a blank joins.

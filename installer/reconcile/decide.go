@@ -23,19 +23,21 @@ type Todo struct {
 }
 
 // Copy is of the plugin's.
-type Copy struct{ From, To string }
+type Copy struct {
+	From, To string // paths
+}
 
 // Access is what the plugin asks the API server with.
 type Access struct {
-	Token, CA []byte
+	Token, CA []byte // the token, and the certificates in PEM that the server is known by
 	Server    string // the API server's URL
 }
 
 // Insertion says what the chain shall be. The plans are for the directories as they were observed; a
 // directory that has changed since is planned for anew.
 type Insertion struct {
-	Spec   chain.Spec
-	Plan   chain.Plan
+	Spec   chain.Spec  // what shall be
+	Plan   chain.Plan  // of the runtime's directory
 	Multus *chain.Plan // of the way standalone
 	Clear  bool        // what another way may have left for Multus goes
 }
@@ -43,7 +45,7 @@ type Insertion struct {
 // Removal says what there is to do about a node that is taken out.
 type Removal struct {
 	Marker *node.Marker // to be written; nil if that which is there shall stay
-	Spec   chain.Spec
+	Spec   chain.Spec   // SkipsBroken only: nothing else matters then
 }
 
 // Nothing reports whether there is nothing to do.

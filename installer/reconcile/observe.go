@@ -29,27 +29,27 @@ const (
 // Observation is what is known of a node when it is decided what to do. Its zero value is that of
 // a node which nobody has looked at yet.
 type Observation struct {
-	Goal Aim
+	Goal Aim   // "" before the first pass
 	Err  error // nothing else could be read
 
-	ID      string // of this installation; "" if it is not known
-	Marked  bool   // an uninstallation has left its marker
-	Marker  node.Marker
-	Created time.Time // when the agent's own pod was; zero if that is not known
-	Newer   bool      // an agent lives on the node that joined later
-	Resumed bool      // the uninstallation that is asked for was given up
+	ID      string      // of this installation; "" if it is not known
+	Marked  bool        // an uninstallation has left its marker
+	Marker  node.Marker // zero if not Marked
+	Created time.Time   // when the agent's own pod was; zero if that is not known
+	Newer   bool        // an agent lives on the node that joined later
+	Resumed bool        // the uninstallation that is asked for was given up
 
-	Known      Findings
-	RuntimeErr error // the runtime did not answer, or another one did
-	Refused    error // the runtime uses other directories than these
+	Known      Findings // found out by this pass and earlier ones
+	RuntimeErr error    // the runtime did not answer, or another one did
+	Refused    error    // the runtime uses other directories than these
 
 	Conf      Listing // the runtime's directory
-	Multus    Listing
-	HasMultus bool // there is a directory of Multus'
+	Multus    Listing // Multus' directory
+	HasMultus bool    // there is a directory of Multus'
 
 	Token     []byte // for the API server; nil if none is to be written
-	CA        []byte
-	AccessErr error // there is no token, or no CA
+	CA        []byte // the API server's certificates, in PEM
+	AccessErr error  // there is no token, or no CA
 
 	Failed error    // what could not be done, after it was tried
 	Done   bool     // the node is out
@@ -58,16 +58,16 @@ type Observation struct {
 
 // Findings are what one pass finds out and the next ones need not ask again.
 type Findings struct {
-	Where    Place
+	Where    Place        // where things are on the node
 	Runtime  node.Runtime // as it has answered last, or as the Node object describes it
-	Probed   Backends
-	ProbeErr error // no backend can be used
+	Probed   Backends     // what was tried; Backend is "" while none can be used
+	ProbeErr error        // no backend can be used
 }
 
 // Listing is a directory as it was read.
 type Listing struct {
-	Files chain.Dir
-	Err   error
+	Files chain.Dir // in which a file that could not be read says why
+	Err   error     // the directory was not read; Files is nil
 }
 
 // askTimeout is for a question about the node.

@@ -17,15 +17,15 @@ import (
 
 // Place is where things are on the node.
 type Place struct {
-	Known       bool // the platform is more than a guess
-	Platform    node.Platform
-	Evidence    string // how the platform was found out
-	Conf        node.Conf
-	Multus      node.Conf
-	Credentials node.Credentials
-	Plugin      string   // the plugin's binary
-	Sockets     []string // the runtime's may be one of them, or none is there
-	Declared    string   // the Node's containerRuntimeVersion; "" as long as it was not read
+	Known       bool             // the platform is more than a guess
+	Platform    node.Platform    // kubeadm's as long as it is not Known
+	Evidence    string           // how the platform was found out
+	Conf        node.Conf        // the runtime's conf directory
+	Multus      node.Conf        // Multus'; it may not exist
+	Credentials node.Credentials // a directory in Conf
+	Plugin      string           // the plugin's binary
+	Sockets     []string         // the runtime's may be one of them, or none is there
+	Declared    string           // the Node's containerRuntimeVersion; "" until it was read
 }
 
 // autoPlatform stands for the platform that the Node object shows.

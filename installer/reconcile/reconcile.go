@@ -81,7 +81,7 @@ func (r *Reconciler) Known() Findings { return r.known }
 
 // Outcome is what became of a pass.
 type Outcome struct {
-	Now     State
+	Now     State       // the node's state after the pass
 	Seen    Observation // that the state was decided by
 	Work    Todo        // what was to be done
 	Changes []string    // what was done, each a sentence

@@ -15,9 +15,9 @@ import (
 
 // Settings are what an administrator decides about the plugin on a node.
 type Settings struct {
-	Dirs   Directories
-	Chain  ChainSettings
-	Plugin PluginSettings
+	Dirs   Directories    // where things are on the node
+	Chain  ChainSettings  // how the plugin gets into the chain
+	Plugin PluginSettings // what is installed, and how it is configured
 
 	Namespace     string // the agent's own, whose pods are left alone
 	InstallID     string // names the installation; "" is the uid of the agent's ServiceAccount

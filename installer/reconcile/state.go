@@ -94,7 +94,7 @@ func Reasons() []Reason {
 
 // State is what a node is in, by what is on its disk and what its runtime says.
 type State struct {
-	Why  Reason
+	Why  Reason    // one of Reasons
 	Text string    // a sentence: what is wrong, and what to do
 	Way  chain.Way // in which the entry is there; "" if it is not
 	File string    // the one that the runtime loads
@@ -107,8 +107,8 @@ func (s State) Ready() bool { return s.Why == Effective || s.Why == Superseded |
 
 // Failure is an error that decides about the state.
 type Failure struct {
-	Why Reason
-	Err error
+	Why Reason // the state's
+	Err error  // never nil; its text becomes the state's
 }
 
 func (f *Failure) Error() string { return f.Err.Error() }

@@ -59,17 +59,19 @@ var Outcomes = []Outcome{Reported, Repaired, Evicted, Deferred, Spared, Failed}
 
 // Result is a pod and what was found.
 type Result struct {
+	// The pod.
 	Namespace, Name string
 	UID             types.UID
-	Finding         Finding
-	Why             string             // a sentence; of Redirected it may be empty
-	Skip            redirect.Skip      // of Skipped
-	Problems        []redirect.Problem // of Altered, the first ones
-	Differ          int                // how many there are of them
-	Unhit           bool               // of Redirected: for 10 minutes or longer no packet has met a rule
-	Netns           record.Netns       // zero if none was found
-	Outcome         Outcome            // of Missing
-	Err             error              // of Failed
+
+	Finding  Finding            // what it was before anything was done about it
+	Why      string             // a sentence; of Redirected it may be empty
+	Skip     redirect.Skip      // of Skipped
+	Problems []redirect.Problem // of Altered, the first ones
+	Differ   int                // how many there are of them
+	Unhit    bool               // of Redirected: for 10 minutes or longer no packet has met a rule
+	Netns    record.Netns       // zero if none was found
+	Outcome  Outcome            // of Missing
+	Err      error              // of Failed
 }
 
 // Summary is what a pass came to.

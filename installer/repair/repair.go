@@ -86,11 +86,11 @@ const Label = agent.RedirectionLabel
 
 // Config is what an administrator decides.
 type Config struct {
-	Mode     Mode
-	Redirect redirect.Config
-	Records  record.Dir
-	HostProc string // where the host's /proc is; "" if nowhere
-	Label    string // has the value "missing" on pods without redirection; "" sets none
+	Mode     Mode            // Off: only records of namespaces that are gone are dropped
+	Redirect redirect.Config // the plugin's, so that both decide the same
+	Records  record.Dir      // the plugin's; what is repaired is recorded there
+	HostProc string          // where the host's /proc is; "" if nowhere
+	Label    string          // has the value "missing" on pods without redirection; "" sets none
 
 	// InRoot calls a function where iptables' programs are, on a thread that is its own. Nil: here.
 	InRoot func(do func() error) error
@@ -113,8 +113,8 @@ type Deps struct {
 	// still be under way.
 	NetworkFirst func() bool
 
-	Client   *rest.RESTClient // from agent.NewClient
-	Events   *agent.Events
-	Registry prometheus.Registerer
-	Log      *zap.Logger
+	Client   *rest.RESTClient      // from agent.NewClient
+	Events   *agent.Events         // where the pods' owners are warned
+	Registry prometheus.Registerer // for the metrics
+	Log      *zap.Logger           // gets a line for each pod whose finding has changed
 }

@@ -23,7 +23,7 @@ import (
 
 // Settings say which DaemonSet is withdrawn, and how.
 type Settings struct {
-	Namespace string
+	Namespace string        // of the DaemonSet and the RoleBinding
 	DaemonSet string        // its name
 	Binding   string        // a RoleBinding that is deleted at the end; "" for none
 	Timeout   time.Duration // for the nodes
