@@ -16,7 +16,7 @@ import (
 
 // Ref names the pod that the runtime talks about.
 type Ref struct {
-	Namespace, Name string
+	Namespace, Name string // as the runtime passes them; neither may be empty
 	UID             string // empty if the runtime does not tell: then it is not compared
 }
 

@@ -39,11 +39,11 @@ var classWords = map[Class]string{
 // Error is a pod, or its runtime class, that was not found. Its text is for whoever reads `kubectl
 // describe pod` at night.
 type Error struct {
-	Class      Class
-	What       string // such as "pod shop/web-0"
-	Took       time.Duration
-	Agent, API error // what each source said last
-	Remedy     string
+	Class      Class         // why it was not found
+	What       string        // such as "pod shop/web-0"
+	Took       time.Duration // since the first question
+	Agent, API error         // what each source said last
+	Remedy     string        // what to do, for people
 }
 
 func (e *Error) Error() string {

@@ -65,9 +65,9 @@ func (s Sources) dial(ctx context.Context, network, address string) (net.Conn, e
 
 // Found is a pod that a source knew.
 type Found struct {
-	Pod  redirect.Pod
-	UID  string
-	From string // FromAgent or FromAPI
+	Pod  redirect.Pod // complete but for the nameservers
+	UID  string       // the object's; of a mirror pod not the one asked for
+	From string       // FromAgent or FromAPI
 }
 
 // The names of the sources.
