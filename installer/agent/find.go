@@ -22,8 +22,8 @@ const (
 
 // Ref names a pod. An empty UID means whichever has the name.
 type Ref struct {
-	Namespace, Name string
-	UID             types.UID // as the runtime has it: for a static pod not that of the API server's object
+	Namespace, Name string    // of the pod; neither is empty
+	UID             types.UID // as the runtime knows it; "" is any
 }
 
 // Verdict is how a search for a pod ended.
@@ -41,7 +41,7 @@ var verdicts = []Verdict{Found, Absent, OtherUID, Unknown}
 
 // Answer is what is known of a pod.
 type Answer struct {
-	Verdict Verdict     // says which of the others is set
+	Verdict Verdict     // says which of the other fields is set
 	Pod     *corev1.Pod // Found; shared, not to be changed
 	UID     types.UID   // OtherUID: the one that it has
 	Why     string      // Unknown: a sentence

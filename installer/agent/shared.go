@@ -16,12 +16,12 @@ const (
 
 // Shared serves the plugin on a socket that two agents have in turn, as during an update.
 type Shared struct {
-	Server  *Server                   // answers on the socket
+	Server  *Server                   // answers on the socket while it is this agent's
 	Path    string                    // of the socket
-	Pods    *Pods                     // waited for a while before the socket is taken over
+	Pods    *Pods                     // which Server answers from; awaited at the start
 	Leads   func() bool               // whether this agent is in charge of the node
 	Refresh func(ctx context.Context) // finds out anew who is
-	Log     *zap.Logger
+	Log     *zap.Logger               // must not be nil
 
 	serving atomic.Bool
 }

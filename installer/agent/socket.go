@@ -16,7 +16,9 @@ import (
 
 // Socket is the agent's socket. Only root can connect to it.
 type Socket struct {
+	// For Addr and Close. Accept is its own: it turns away whoever is not root.
 	*net.UnixListener
+
 	path string
 	file os.FileInfo // tells our socket from one that came in its place
 }

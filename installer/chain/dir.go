@@ -11,8 +11,8 @@ import (
 
 // File is a file of a conf directory, or a sub-directory, as it was found.
 type File struct {
-	Name string      // relative to the directory, with a slash for a drop-in: "cbr0/99-sidecar-cni.conf"
-	Data []byte      // the content; nil for a sub-directory
+	Name string      // relative, with a slash for a drop-in: "cbr0/99-sidecar-cni.conf"
+	Data []byte      // nil for a sub-directory, and if there is an Err
 	Mode fs.FileMode // with fs.ModeDir for a sub-directory
 	Err  error       // why it could not be read
 }

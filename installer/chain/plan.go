@@ -12,20 +12,20 @@ import (
 
 // Plan is what has to be done to a directory. Without steps nothing has to be.
 type Plan struct {
-	Way     Way    // in which the entry is brought in, never Auto; empty if it is only taken out
+	Way     Way    // never Auto; "" if no network is joined
 	Primary string // the file whose network is joined; empty if there is none, and left-overs go
-	Network string // the name of that network
-	Steps   []Step // to be done in this order: a runtime that loads the directory in between finds a network
+	Network string // its name; empty if there is none
+	Steps   []Step // in this order: what brings us in first
 }
 
 // Step is one change of a directory. Each is atomic.
 type Step struct {
-	Op   Op
-	Name string      // of the file or sub-directory, as File.Name
+	Op   Op          // which of the other fields count
+	Name string      // as File's; of a Rename the old one
 	To   string      // of a Rename; what is there is replaced
 	Data []byte      // of a Write
 	Mode fs.FileMode // of a Write and a MakeDir
-	Why  string      // for a log: what the step is good for
+	Why  string      // in words, for logs and previews
 }
 
 // Op is the kind of a step.

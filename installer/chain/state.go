@@ -11,11 +11,11 @@ import (
 
 // State is what the runtime makes of a directory.
 type State struct {
-	Effective bool   // our entry is there, whole, once, in the right place, in what the runtime loads
-	Reason    Reason // why it is not; Reason Effective if it is
+	Effective bool   // our entry is whole, once, in the right place, in what the runtime loads
+	Reason    Reason // one of Reasons
 	Way       Way    // in which our entry is there, if it is
 	Primary   string // the file that the runtime loads
-	Network   string // the name of the network in it
+	Network   string // the name of the network in Primary; empty if unknown
 	Text      string // a sentence with the file and the remedy
 }
 
@@ -54,7 +54,7 @@ var Reasons = []Reason{
 
 // Refusal is the error of a directory in which nothing can be done as it is.
 type Refusal struct {
-	Reason Reason // never Effective
+	Reason Reason // one of Reasons, not Effective
 	File   string // empty if it is about none
 	Text   string // a sentence with the file and the remedy
 }

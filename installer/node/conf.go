@@ -26,7 +26,9 @@ const biggestConf = 4 << 20
 var readable = []string{".conf", ".conflist", ".json", chain.SavedSuffix}
 
 // Conf is a conf directory: the runtime's, or that of Multus.
-type Conf struct{ Path string }
+type Conf struct {
+	Path string // as this program sees it
+}
 
 // Read returns everything that is directly in the directory, and directly in its sub-directories,
 // but what is ours beside the chain: the credentials and the temporary files. A file or

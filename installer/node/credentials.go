@@ -16,7 +16,9 @@ import (
 
 // Credentials is the directory of what the plugin asks the API server with:
 // <conf-dir>/sidecar-cni.d. Only root can read it.
-type Credentials struct{ Dir string }
+type Credentials struct {
+	Dir string // names.CredentialsDir in the runtime's conf directory
+}
 
 // Write makes the directory if it is missing, keeps its files up to date, and returns the names of
 // those that were not. The kubeconfig names token and authority by file: a rotation changes those

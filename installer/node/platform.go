@@ -12,10 +12,13 @@ import (
 
 // Platform is where a kind of cluster keeps things on its nodes.
 type Platform struct {
-	Name          string // as --platform takes it
-	ConfDir       string // of the runtime's networks
-	BinDir        string // of the plugins
-	RuntimeSocket string // of the CRI
+	Name string // a value of --platform
+
+	// The usual paths on the node, all absolute. Flags go before them, and what the Node object
+	// says before RuntimeSocket.
+	ConfDir       string
+	BinDir        string
+	RuntimeSocket string
 	// MultusConfDir is where Multus looks for the networks of NetworkAttachmentDefinitions. Empty
 	// where each installation of Multus is told another place.
 	MultusConfDir string

@@ -16,7 +16,9 @@ import (
 
 // RunDir is the directory in which the agents of a node meet, and the plugin meets them:
 // /run/sidecar-cni. It is made if it is missing.
-type RunDir struct{ Path string }
+type RunDir struct {
+	Path string // names.RunDir, or what is configured
+}
 
 // Lock waits until no other agent has it: passes do not overlap, during an upgrade or an
 // uninstallation either. The kernel takes it back from an agent that is killed.
@@ -108,11 +110,14 @@ func (r RunDir) Marked() (m Marker, there bool, err error) {
 // Installation is what whoever uninstalls has to know of the agent that is in charge: its id, and
 // where it put things.
 type Installation struct {
-	ID      string `json:"id"`            // as in Marker
-	ConfDir string `json:"confDir"`       // the directories and the socket are the node's paths
-	BinDir  string `json:"binDir"`        // where the plugin is
-	Multus  string `json:"multusConfDir"` // empty without Multus
-	Socket  string `json:"runtimeSocket"` // of the CRI; to see whether the runtime has let go of us
+	ID string `json:"id"` // "" if it is not known
+
+	// Directories on the node.
+	ConfDir string `json:"confDir"`
+	BinDir  string `json:"binDir"`
+	Multus  string `json:"multusConfDir"`
+
+	Socket string `json:"runtimeSocket"` // "" if it was not known which of several it is
 }
 
 func (r RunDir) installation() string { return filepath.Join(r.Path, "installation") }

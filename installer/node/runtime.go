@@ -12,13 +12,13 @@ import (
 // Runtime is what is known of a node's container runtime. What is not known is empty.
 type Runtime struct {
 	Name    string   // as the CRI has it: containerd, cri-o
-	Version string   // as the runtime writes it: 1.6.20~ds1, v2.4.2
-	ConfDir string   // where it looks for networks
+	Version string   // as the runtime has it, such as v2.1.0
+	ConfDir string   // what it is configured with
 	BinDirs []string // in the order in which it looks for a plugin
 	Chain   []byte   // what it has loaded: containerd's info["cniconfig"], JSON
 	// LastLoad is what came of the last loading: containerd's lastCNILoadStatus, "OK" or an error.
 	LastLoad     string
-	NetworkReady bool   // whether it would start pods: its CRI condition NetworkReady
+	NetworkReady bool   // its condition NetworkReady
 	Message      string // why the network is not ready
 	// ManyNetworks says that it loads more than the first network of its directory: containerd's
 	// max_conf_num, 1 by default.

@@ -12,7 +12,7 @@ import (
 
 // Condition is what is said of the node.
 type Condition struct {
-	Ready   bool   // whether pods of a mesh may start here; written as the condition's status
+	Ready   bool   // the condition's status
 	Reason  string // one word, as ChainEffective
 	Message string // a sentence that stays the same while nothing happens
 }
