@@ -153,8 +153,9 @@ func run(ctx context.Context, input, program string, args ...string) (string, er
 	var out, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaints
 	// The program may be a script that starts another: all of them end with ctx, and none is waited
-	// for longer.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// for longer. It ends with the thread that has started it, too: left behind by a caller that was
+	// killed, it would write beside whoever tries again.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
