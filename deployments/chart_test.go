@@ -81,7 +81,8 @@ func TestMistakes(t *testing.T) {
 	}{
 		{"a typo", []string{"platforms=gke"}, "'platforms' not allowed"},
 		{"a typo further down", []string{"repair.mod=off"}, "'mod' not allowed"},
-		{"a platform that nobody knows", []string{"platform=autopilot"}, "value must be one of 'aks'"},
+		{"a platform that nobody knows", []string{"platform=autopilot"},
+			"value must be one of 'aks'"},
 		{"a mode that nobody knows", []string{"repair.mode=delete"}, "value must be one of 'off'"},
 		{"a relative directory", []string{"confDir=etc/cni"}, "/confDir"},
 		{"a text for a switch", []string{"untaint=sometimes"}, "want boolean"},
@@ -90,26 +91,42 @@ func TestMistakes(t *testing.T) {
 		{"no time to uninstall", []string{"uninstall.timeout=0s"}, "/uninstall/timeout"},
 		{"a way up in a path", []string{"binDir=/opt/../usr/bin"}, "/binDir"},
 		{"a way up at the end", []string{"multusConfDir=/etc/.."}, "/multusConfDir"},
-		{"a socket for which the root would be mounted", []string{"runtimeSocket=/x.sock"}, "/runtimeSocket"},
-		{"a key that the plugin does not have", []string{"pluginConf.deadlin=5s"}, "'deadlin' not allowed"},
-		{"the same further down", []string{"pluginConf.redirect.ports.dnss=1"}, "'dnss' not allowed"},
-		{"a key of the plugin that another value is for", []string{"pluginConf.backend=nftables"}, "'backend' not allowed"},
-		{"a port that there is not", []string{"pluginConf.redirect.ports.dns=65536"}, "/pluginConf/redirect/ports/dns"},
+		{"a socket for which the root would be mounted", []string{"runtimeSocket=/x.sock"},
+			"/runtimeSocket"},
+		{"a key that the plugin does not have", []string{"pluginConf.deadlin=5s"},
+			"'deadlin' not allowed"},
+		{"the same further down", []string{"pluginConf.redirect.ports.dnss=1"},
+			"'dnss' not allowed"},
+		{"a key of the plugin that another value is for", []string{"pluginConf.backend=nftables"},
+			"'backend' not allowed"},
+		{"a port that there is not", []string{"pluginConf.redirect.ports.dns=65536"},
+			"/pluginConf/redirect/ports/dns"},
 		{"no deadline", []string{"pluginConf.deadline=0s"}, "/pluginConf/deadline"},
 		{"the selector's label", []string{`podLabels.app\.kubernetes\.io/name=mine`}, "/podLabels"},
-		{"the selector's other label", []string{`podLabels.app\.kubernetes\.io/component=mine`}, "/podLabels"},
-		{"an annotation that is there", []string{`podAnnotations.sidecar\.istio\.io/inject=true`}, "/podAnnotations"},
-		{"a monitor's label that is there", []string{`podMonitor.labels.app\.kubernetes\.io/version=9`}, "/podMonitor/labels"},
+		{"the selector's other label", []string{`podLabels.app\.kubernetes\.io/component=mine`},
+			"/podLabels"},
+		{"an annotation that is there", []string{`podAnnotations.sidecar\.istio\.io/inject=true`},
+			"/podAnnotations"},
+		{"a monitor's label that is there",
+			[]string{`podMonitor.labels.app\.kubernetes\.io/version=9`}, "/podMonitor/labels"},
 		{"a variable that is there", []string{"extraEnv[0].name=NODE_NAME"}, "/extraEnv/0/name"},
-		{"no image", []string{"image.repository="}, "image.repository: set it to the name that the image has in your registry"},
-		{"a capability that there is not", []string{"extraCapabilities={ALL}"}, "/extraCapabilities/0"},
-		{"the agent's own port, twice", []string{"extraEnv[0].name=SIDECAR_CNI_LISTEN"}, "/extraEnv/0/name"},
-		{"a socket where the conf is", []string{"runtimeSocket=/etc/cni/x.sock"}, "two of them need the same directory mounted"},
-		{"Multus where the conf is", []string{"way=standalone", "multusConfDir=/etc/cni"}, "two of them need the same directory mounted"},
+		{"no image", []string{"image.repository="}, "image.repository: set it to the name that " +
+			"the image has in your registry"},
+		{"a capability that there is not", []string{"extraCapabilities={ALL}"},
+			"/extraCapabilities/0"},
+		{"the agent's own port, twice", []string{"extraEnv[0].name=SIDECAR_CNI_LISTEN"},
+			"/extraEnv/0/name"},
+		{"a socket where the conf is", []string{"runtimeSocket=/etc/cni/x.sock"},
+			"two of them need the same directory mounted"},
+		{"Multus where the conf is", []string{"way=standalone", "multusConfDir=/etc/cni"},
+			"two of them need the same directory mounted"},
 		{"more nodes than there are", []string{"maxSurge=1000000"}, "/maxSurge"},
 		{"a digest that is none", []string{"image.digest=latest"}, "/image/digest"},
-		{"standalone where nobody knows Multus' directory", []string{"platform=k3s", "way=standalone"}, "multusConfDir: way standalone needs it on k3s"},
-		{"labels that nobody sets", []string{"repair.mode=off", "labelPods=true"}, "labelPods: repair.mode is off"},
+		{"standalone where nobody knows Multus' directory",
+			[]string{"platform=k3s", "way=standalone"},
+			"multusConfDir: way standalone needs it on k3s"},
+		{"labels that nobody sets", []string{"repair.mode=off", "labelPods=true"},
+			"labelPods: repair.mode is off"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -143,12 +160,15 @@ func TestArguments(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			objects := s.objects(t)
-			run := agent(t, as[appsv1.DaemonSet](t, find(t, objects, "DaemonSet", "sidecar-cni"))).Args
+			run := agent(t, as[appsv1.DaemonSet](t, find(t, objects, "DaemonSet", "sidecar-cni"))).
+				Args
 			if run[0] != "run" {
 				t.Fatalf("%v: want run first, which withdraw looks for", run)
 			}
-			withdraw := as[batchv1.Job](t, find(t, objects, "Job", "sidecar-cni-uninstall")).Spec.Template.Spec.Containers[0].Args
-			for _, args := range [][]string{run, append([]string{"uninstall", "--stay"}, run[1:]...), withdraw} {
+			withdraw := as[batchv1.Job](t, find(t, objects, "Job", "sidecar-cni-uninstall")).
+				Spec.Template.Spec.Containers[0].Args
+			for _, args := range [][]string{run,
+				append([]string{"uninstall", "--stay"}, run[1:]...), withdraw} {
 				if err := accept(t, args); err != nil {
 					t.Errorf("%v: %v", args, err)
 				}
@@ -175,11 +195,14 @@ func TestMounts(t *testing.T) {
 				if m.ReadOnly {
 					have[m.MountPath] = "read only"
 				}
-				follows := m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationHostToContainer
+				follows := m.MountPropagation != nil &&
+					*m.MountPropagation == corev1.MountPropagationHostToContainer
 				if follows != (m.Name == "netns") {
 					t.Errorf("%s: follows the host's mounts: %v", m.MountPath, follows)
 				}
-				if host[m.Name] != m.MountPath && host[m.Name] != strings.TrimPrefix(m.MountPath, "/var") && m.MountPath != "/host" {
+				if host[m.Name] != m.MountPath &&
+					host[m.Name] != strings.TrimPrefix(m.MountPath, "/var") &&
+					m.MountPath != "/host" {
 					t.Errorf("%s is the host's %s", m.MountPath, host[m.Name])
 				}
 			}
@@ -203,7 +226,8 @@ func (s scenario) mounts(t *testing.T) map[string]string {
 		t.Fatalf("platform %s", given["platform"])
 	}
 	mounted := map[string][]string{ // in place of what is below them
-		"k3d": nil, "k3s": {"/var/lib/rancher/k3s/data"}, "microk8s": {"/var/snap/microk8s"}, "gke": {"/etc/cni"}, "openshift": nil,
+		"k3d": nil, "k3s": {"/var/lib/rancher/k3s/data"}, "microk8s": {"/var/snap/microk8s"},
+		"gke": {"/etc/cni"}, "openshift": nil,
 	}
 	parents, ok := mounted[p.Name]
 	if !ok {
@@ -225,8 +249,9 @@ func (s scenario) mounts(t *testing.T) map[string]string {
 		return dir
 	}
 	want := map[string]string{
-		dir("confDir", p.ConfDir): "writable", dir("binDir", p.BinDir): "writable", "/run/sidecar-cni": "writable",
-		"/var/lib/cni": "read only", filepath.Dir(p.RuntimeSocket): "read only",
+		dir("confDir", p.ConfDir): "writable", dir("binDir", p.BinDir): "writable",
+		"/run/sidecar-cni": "writable",
+		"/var/lib/cni":     "read only", filepath.Dir(p.RuntimeSocket): "read only",
 	}
 	if given["platform"] == "openshift" || given["way"] == "standalone" {
 		want[value("multusConfDir", p.MultusConfDir)] = "writable"
@@ -247,15 +272,21 @@ type right struct{ what, when, why string }
 var rights = []right{
 	{"uid 0", "always", "the directories of the host belong to root"},
 	{"NET_ADMIN", "always", "nftables is tried out, in the agent's own network namespace"},
-	{"CHOWN", "always", "a network configuration that is edited and belongs to somebody else stays his"},
+	{"CHOWN", "always", "a network configuration that is edited and belongs to somebody else " +
+		"stays his"},
 	{"SYS_ADMIN", "repair.mode other than off", "pods' network namespaces are entered"},
-	{"SYS_PTRACE", "repair.mode other than off", "namespaces of pods without a record are found in /proc"},
-	{"DAC_READ_SEARCH", "repair.mode other than off", "tables of legacy iptables are looked for in pods with their own user namespace"},
+	{"SYS_PTRACE", "repair.mode other than off",
+		"namespaces of pods without a record are found in /proc"},
+	{"DAC_READ_SEARCH", "repair.mode other than off", "tables of legacy iptables are looked for " +
+		"in pods with their own user namespace"},
 	{"hostPID", "repair.mode other than off", "the same: /proc has to be the host's"},
-	{"AppArmor Unconfined", "repair.mode other than off", "AppArmor's default profile denies what SYS_PTRACE allows"},
-	{"SYS_CHROOT", "backend iptables-*", "the host's iptables runs in the host's root directory, mounted read only"},
+	{"AppArmor Unconfined", "repair.mode other than off", "AppArmor's default profile denies " +
+		"what SYS_PTRACE allows"},
+	{"SYS_CHROOT", "backend iptables-*", "the host's iptables runs in the host's root directory, " +
+		"mounted read only"},
 	{"NET_RAW", "backend iptables-legacy", "it speaks to the kernel through a raw socket"},
-	{"SELinux spc_t", "always", "container_t may not write the runtime's directories; without SELinux it means nothing"},
+	{"SELinux spc_t", "always", "container_t may not write the runtime's directories; without " +
+		"SELinux it means nothing"},
 }
 
 func TestRights(t *testing.T) {
@@ -264,7 +295,8 @@ func TestRights(t *testing.T) {
 		for _, backend := range []string{"auto", "nftables", "iptables-nft", "iptables-legacy"} {
 			t.Run(mode+" "+backend, func(t *testing.T) {
 				t.Parallel()
-				d := scenario{"", "mesh", []string{"repair.mode=" + mode, "backend=" + backend}}.daemonSet(t)
+				d := scenario{"", "mesh",
+					[]string{"repair.mode=" + mode, "backend=" + backend}}.daemonSet(t)
 				var want []string
 				for _, r := range rights {
 					iptables, ok := strings.CutPrefix(r.when, "backend ")
@@ -272,7 +304,8 @@ func TestRights(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if r.when == "always" || mode != "off" && strings.HasPrefix(r.when, "repair") || ok && matches {
+					if r.when == "always" || mode != "off" && strings.HasPrefix(r.when, "repair") ||
+						ok && matches {
 						want = append(want, r.what)
 					}
 				}
@@ -296,7 +329,8 @@ func granted(t *testing.T, d *appsv1.DaemonSet) []string {
 		len(sc.Capabilities.Drop) != 1 || sc.Capabilities.Drop[0] != "ALL":
 		t.Errorf("more than is needed: %+v %+v", pod.SecurityContext, sc)
 	}
-	have := []string{fmt.Sprintf("uid %d", *sc.RunAsUser), "SELinux " + pod.SecurityContext.SELinuxOptions.Type}
+	have := []string{fmt.Sprintf("uid %d", *sc.RunAsUser),
+		"SELinux " + pod.SecurityContext.SELinuxOptions.Type}
 	for _, right := range sc.Capabilities.Add {
 		have = append(have, string(right))
 	}
@@ -316,18 +350,27 @@ func TestDaemonSet(t *testing.T) {
 	pod, update := d.Spec.Template.Spec, d.Spec.UpdateStrategy.RollingUpdate
 	limits := agent(t, d).Resources.Limits
 	for what, ok := range map[string]bool{
-		"maxSurge is 10%":                             update.MaxSurge.StrVal == "10%",
-		"maxUnavailable is 0":                         update.MaxUnavailable.IntValue() == 0 && update.MaxUnavailable.StrVal == "",
-		"the priority is system-node-critical":        pod.PriorityClassName == "system-node-critical",
-		"everything is tolerated":                     cmp.Equal(pod.Tolerations, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}),
-		"variables of Services do not get in":         pod.EnableServiceLinks != nil && !*pod.EnableServiceLinks,
-		"the selector tells agents from other pods":   d.Spec.Selector.MatchLabels["app.kubernetes.io/component"] == "agent",
-		"the pod's labels are the selector's":         cmp.Equal(d.Spec.Selector.MatchLabels["app.kubernetes.io/name"], d.Spec.Template.Labels["app.kubernetes.io/name"]),
-		"the plugin's token is not the agent's":       slices.Contains(agent(t, d).Args, "--plugin-account=sidecar-cni-plugin"),
-		"ready is /readyz":                            agent(t, d).ReadinessProbe.HTTPGet.Path == "/readyz",
-		"alive is /healthz":                           agent(t, d).LivenessProbe.HTTPGet.Path == "/healthz",
-		"the end is waited for":                       *pod.TerminationGracePeriodSeconds > 0,
-		"memory is bounded, the processor's time not": limits.Cpu().IsZero() && !limits.Memory().IsZero(),
+		"maxSurge is 10%": update.MaxSurge.StrVal == "10%",
+		"maxUnavailable is 0": update.MaxUnavailable.IntValue() == 0 &&
+			update.MaxUnavailable.StrVal == "",
+		"the priority is system-node-critical": pod.PriorityClassName == "system-node-critical",
+		"everything is tolerated": cmp.Equal(pod.Tolerations,
+			[]corev1.Toleration{{Operator: corev1.TolerationOpExists}}),
+		"variables of Services do not get in": pod.EnableServiceLinks != nil &&
+			!*pod.EnableServiceLinks,
+		"the selector tells agents from other pods": d.Spec.Selector.MatchLabels["app.kubernetes.io/component"] == "agent",
+		"the pod's labels are the selector's": cmp.Equal(
+			d.Spec.Selector.MatchLabels["app.kubernetes.io/name"],
+			d.Spec.Template.Labels["app.kubernetes.io/name"]),
+		"the plugin's token is not the agent's": slices.Contains(agent(t, d).Args,
+			"--plugin-account=sidecar-cni-plugin"),
+		"ready is /readyz": agent(t, d).
+			ReadinessProbe.HTTPGet.Path == "/readyz",
+		"alive is /healthz": agent(t, d).
+			LivenessProbe.HTTPGet.Path == "/healthz",
+		"the end is waited for": *pod.TerminationGracePeriodSeconds > 0,
+		"memory is bounded, the processor's time not": limits.Cpu().IsZero() &&
+			!limits.Memory().IsZero(),
 	} {
 		if !ok {
 			t.Errorf("%s: not so", what)
@@ -343,9 +386,11 @@ func TestFeatures(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ value, want string }{
-		{"image.repository=registry.example/mesh/sidecar-cni", "image: registry.example/mesh/sidecar-cni:0.1.0"},
+		{"image.repository=registry.example/mesh/sidecar-cni",
+			"image: registry.example/mesh/sidecar-cni:0.1.0"},
 		{"image.tag=next", "image: sidecar-cni/sidecar-cni:next"},
-		{"image.digest=sha256:" + strings.Repeat("0", 64), "image: sidecar-cni/sidecar-cni@sha256:0000"},
+		{"image.digest=sha256:" + strings.Repeat("0", 64),
+			"image: sidecar-cni/sidecar-cni@sha256:0000"},
 		{"image.pullPolicy=Never", "imagePullPolicy: Never"},
 		{"image.pullSecrets[0].name=registry", "imagePullSecrets:\n        - name: registry"},
 		{"confDir=/etc/other", "--conf-dir=/etc/other"},
@@ -364,7 +409,8 @@ func TestFeatures(t *testing.T) {
 		{"logLevel=debug", "--log-level=debug"},
 		{"port=9999", "value: \":9999\""},
 		{"mountParents=false", "path: /opt/cni/bin\n"},
-		{"extraCapabilities={DAC_OVERRIDE}", "add: [NET_ADMIN, CHOWN, SYS_ADMIN, SYS_PTRACE, DAC_READ_SEARCH, DAC_OVERRIDE]"},
+		{"extraCapabilities={DAC_OVERRIDE}", "add: [NET_ADMIN, CHOWN, SYS_ADMIN, SYS_PTRACE, " +
+			"DAC_READ_SEARCH, DAC_OVERRIDE]"},
 		{"runtimeSocket=/var/run/cri-dockerd.sock", "mountPath: /run\n"},
 		{"maxSurge=1", "maxSurge: 1\n"},
 		{"revisionHistoryLimit=3", "revisionHistoryLimit: 3"},
@@ -406,13 +452,18 @@ func TestFeatures(t *testing.T) {
 // variables.
 func TestJob(t *testing.T) {
 	t.Parallel()
-	objects := scenario{"", "mesh", []string{"extraEnv[0].name=HTTPS_PROXY", "extraEnv[0].value=http://proxy:1", "affinity.podAntiAffinity.a=b"}}.objects(t)
+	objects := scenario{"", "mesh",
+		[]string{"extraEnv[0].name=HTTPS_PROXY", "extraEnv[0].value=http://proxy:1",
+			"affinity.podAntiAffinity.a=b"}}.objects(t)
 	job := as[batchv1.Job](t, find(t, objects, "Job", "sidecar-cni-uninstall")).Spec.Template.Spec
-	agents := as[appsv1.DaemonSet](t, find(t, scenario{"", "mesh", nil}.objects(t), "DaemonSet", "sidecar-cni")).Spec.Template.Spec
+	agents := as[appsv1.DaemonSet](t,
+		find(t, scenario{"", "mesh", nil}.objects(t), "DaemonSet", "sidecar-cni")).
+		Spec.Template.Spec
 	if diff := cmp.Diff(agents.Affinity, job.Affinity); diff != "" || job.Affinity == nil {
 		t.Errorf("affinity (-an agent's of its own +the Job's):\n%s", diff)
 	}
-	if !slices.Contains(job.Containers[0].Env, corev1.EnvVar{Name: "HTTPS_PROXY", Value: "http://proxy:1"}) {
+	if !slices.Contains(job.Containers[0].Env,
+		corev1.EnvVar{Name: "HTTPS_PROXY", Value: "http://proxy:1"}) {
 		t.Errorf("variables %v", job.Containers[0].Env)
 	}
 }
@@ -442,7 +493,8 @@ func TestPluginConf(t *testing.T) {
 		for _, key := range slices.Backward(keys) {
 			conf = json.RawMessage(fmt.Sprintf("{%q: %s}", key, conf))
 		}
-		if _, err := helm(t, "template", "sidecar-cni", "chart", policies, someImage, "--set-json=pluginConf="+string(conf)); err != nil {
+		if _, err := helm(t, "template", "sidecar-cni", "chart", policies, someImage,
+			"--set-json=pluginConf="+string(conf)); err != nil {
 			t.Errorf("%s: %v", s.Key, err)
 		}
 	}
@@ -454,8 +506,10 @@ func TestAffinity(t *testing.T) {
 	t.Parallel()
 	ours := []corev1.NodeSelectorRequirement{
 		{Key: "kubernetes.io/os", Operator: corev1.NodeSelectorOpIn, Values: []string{"linux"}},
-		{Key: "kubernetes.io/arch", Operator: corev1.NodeSelectorOpIn, Values: []string{"amd64", "arm64"}},
-		{Key: "eks.amazonaws.com/compute-type", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"fargate"}},
+		{Key: "kubernetes.io/arch", Operator: corev1.NodeSelectorOpIn,
+			Values: []string{"amd64", "arm64"}},
+		{Key: "eks.amazonaws.com/compute-type", Operator: corev1.NodeSelectorOpNotIn,
+			Values: []string{"fargate"}},
 		{Key: "type", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"virtual-kubelet"}},
 	}
 	const node = "affinity.nodeAffinity."
@@ -467,7 +521,8 @@ func TestAffinity(t *testing.T) {
 		for _, key := range keys {
 			one := slices.Clone(ours)
 			if key != "" {
-				one = append(one, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpExists})
+				one = append(one, corev1.NodeSelectorRequirement{Key: key,
+					Operator: corev1.NodeSelectorOpExists})
 			}
 			terms = append(terms, corev1.NodeSelectorTerm{MatchExpressions: one})
 		}
@@ -483,8 +538,10 @@ func TestAffinity(t *testing.T) {
 		"two terms":     {slices.Concat(term(0, "a"), term(1, "b")), with("a", "b")},
 		"another field": {preferred, with("")},
 	} {
-		affinity := scenario{"", "kube-system", c.values}.daemonSet(t).Spec.Template.Spec.Affinity.NodeAffinity
-		if diff := cmp.Diff(c.want, affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms); diff != "" {
+		affinity := scenario{"", "kube-system", c.values}.daemonSet(t).
+			Spec.Template.Spec.Affinity.NodeAffinity
+		if diff := cmp.Diff(c.want,
+			affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms); diff != "" {
 			t.Errorf("%s: (-want +got):\n%s", name, diff)
 		}
 		if have := len(affinity.PreferredDuringSchedulingIgnoredDuringExecution) == 1; have != (name == "another field") {

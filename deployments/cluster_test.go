@@ -39,7 +39,8 @@ var definitions = []struct {
 		"example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
 		"example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
 	}},
-	{"github.com/k8snetworkplumbingwg/network-attachment-definition-client@v1.7.7", []string{"artifacts/networks-crd.yaml"}},
+	{"github.com/k8snetworkplumbingwg/network-attachment-definition-client@v1.7.7",
+		[]string{"artifacts/networks-crd.yaml"}},
 	{"github.com/openshift/api@v0.0.0-20260420151639-34e60874783e", []string{
 		"payload-manifests/crds/0000_03_config-operator_01_securitycontextconstraints.crd.yaml",
 	}},
@@ -101,7 +102,8 @@ func helmIn(t *testing.T, c *cluster.Cluster, args ...string) (string, error) {
 		t.Fatal(err)
 	}
 	home := t.TempDir()
-	return c.Try("", "env", append([]string{"HELM_CACHE_HOME=" + home, "HELM_CONFIG_HOME=" + home, "HELM_DATA_HOME=" + home,
+	return c.Try("", "env", append([]string{"HELM_CACHE_HOME=" + home, "HELM_CONFIG_HOME=" + home,
+		"HELM_DATA_HOME=" + home,
 		"sh", "-c", `"$0" "$@" 2>&1`, path, "--kubeconfig=" + c.Kubeconfig()}, args...)...)
 }
 
@@ -146,7 +148,8 @@ func accepted(t *testing.T, c *cluster.Cluster) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if out, err := c.TryKubectl(text, "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"); err != nil {
+			if out, err := c.TryKubectl(text, "apply", "--server-side", "--dry-run=server",
+				"--validate=strict", "-f", "-"); err != nil {
 				t.Errorf("%s\n%v", out, err)
 			}
 		})
@@ -158,8 +161,10 @@ func plainManifests(t *testing.T, c *cluster.Cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"-f", folder + "/sidecar-cni.yaml"}, {"-f", folder + "/uninstall.yaml"}, {"-k", folder}} {
-		out, err := c.TryKubectl("", append([]string{"apply", "--dry-run=server", "--validate=strict"}, args...)...)
+	for _, args := range [][]string{{"-f", folder + "/sidecar-cni.yaml"},
+		{"-f", folder + "/uninstall.yaml"}, {"-k", folder}} {
+		out, err := c.TryKubectl("",
+			append([]string{"apply", "--dry-run=server", "--validate=strict"}, args...)...)
 		if err != nil {
 			t.Errorf("kubectl apply %v: %s\n%v", args, out, err)
 		}
@@ -180,18 +185,22 @@ func podSecurity(t *testing.T, c *cluster.Cluster) {
 		{"the agent under baseline", "baseline", d.Spec.Template, `violates PodSecurity "baseline`},
 		{"the agent in kube-system", "kube-system", d.Spec.Template, ""},
 		{"uninstall's Job where the notes' label is", "mesh", j.Spec.Template, ""},
-		{"uninstall's Job under restricted", "restricted", j.Spec.Template, "host namespaces (hostNetwork=true)"},
+		{"uninstall's Job under restricted", "restricted", j.Spec.Template,
+			"host namespaces (hostNetwork=true)"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: x.template.ObjectMeta, Spec: x.template.Spec}
 			pod.GenerateName, pod.Spec.ServiceAccountName = "try-", "default"
-			made, err := c.Client().CoreV1().Pods(x.namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			made, err := c.Client().CoreV1().Pods(x.namespace).Create(t.Context(), pod,
+				metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			switch {
-			case x.refused == "" && err != nil, x.refused != "" && (err == nil || !strings.Contains(err.Error(), x.refused)):
+			case x.refused == "" && err != nil,
+				x.refused != "" && (err == nil || !strings.Contains(err.Error(), x.refused)):
 				t.Errorf("%v, want %q", err, x.refused)
 			case err == nil && x.template.Labels["app.kubernetes.io/component"] == "uninstall":
 				for _, toleration := range made.Spec.Tolerations {
-					if toleration.Effect == corev1.TaintEffectNoExecute && toleration.Operator == corev1.TolerationOpExists {
+					if toleration.Effect == corev1.TaintEffectNoExecute &&
+						toleration.Operator == corev1.TolerationOpExists {
 						t.Errorf("the Job's pod would go to nodes that are down: %+v", toleration)
 					}
 				}
@@ -213,13 +222,16 @@ func may(t *testing.T, c *cluster.Cluster, account string, a ask) bool {
 	resource, sub, _ := strings.Cut(a.resource, "/")
 	resource, group, _ := strings.Cut(resource, ".")
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User:   "system:serviceaccount:mesh:" + account,
-		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:mesh", "system:authenticated"},
+		User: "system:serviceaccount:mesh:" + account,
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:mesh",
+			"system:authenticated"},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: a.verb, Group: group, Resource: resource, Subresource: sub, Namespace: a.namespace, Name: a.name,
+			Verb: a.verb, Group: group, Resource: resource, Subresource: sub,
+			Namespace: a.namespace, Name: a.name,
 		},
 	}}
-	answer, err := c.Client().AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+	answer, err := c.Client().AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review,
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +240,8 @@ func may(t *testing.T, c *cluster.Cluster, account string, a ask) bool {
 
 // reviews asks about every verb of every resource that the server has.
 func reviews(t *testing.T, c *cluster.Cluster) {
-	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "impersonate", "bind", "escalate", "approve"}
+	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete",
+		"deletecollection", "impersonate", "bind", "escalate", "approve"}
 	for _, account := range []string{"sidecar-cni", "sidecar-cni-plugin"} {
 		t.Run(account, func(t *testing.T) {
 			have := []string{}
@@ -240,7 +253,8 @@ func reviews(t *testing.T, c *cluster.Cluster) {
 					}
 				}
 			}
-			want := slices.DeleteFunc(documented(t, account), func(right string) bool { return right == "create serviceaccounts/token" })
+			want := slices.DeleteFunc(documented(t, account),
+				func(right string) bool { return right == "create serviceaccounts/token" })
 			if diff := cmp.Diff(want, slices.Sorted(slices.Values(have))); diff != "" {
 				t.Errorf("rights (-as docs/security.md says +have):\n%s", diff)
 			}
@@ -292,21 +306,27 @@ func policed(t *testing.T, c *cluster.Cluster) {
 		makePod(t, c, "default", "web-"+name, name)
 	}
 	agentPod := makePod(t, c, "mesh", "agent-node-a", "node-a")
-	bound := agentClient(t, c, &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: agentPod.Name, UID: agentPod.UID})
+	bound := agentClient(t, c,
+		&authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: agentPod.Name,
+			UID: agentPod.UID})
 	unbound := agentClient(t, c, nil)
 	taint := `[{"op":"test","path":"/spec/taints/0/key","value":"sidecar-cni.io/not-ready"},{"op":"remove","path":"/spec/taints/0"}]`
 	condition := `{"status":{"conditions":[{"type":"SidecarCNIReady","status":"True"}]}}`
 	c.Await(t, "the policies to be in force", func(ctx context.Context) error {
-		_, err := bound.CoreV1().Nodes().Patch(ctx, "node-b", types.JSONPatchType, []byte(taint), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := bound.CoreV1().Nodes().Patch(ctx, "node-b", types.JSONPatchType, []byte(taint),
+			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		_, other := bound.CoreV1().Nodes().PatchStatus(ctx, "node-b", []byte(condition))
-		_, label := bound.CoreV1().Pods("default").Patch(ctx, "web-node-b", types.MergePatchType, []byte(`{"metadata":{"labels":{"sidecar-cni.io/redirection":"missing"}}}`), metav1.PatchOptions{})
+		_, label := bound.CoreV1().Pods("default").Patch(ctx, "web-node-b", types.MergePatchType,
+			[]byte(`{"metadata":{"labels":{"sidecar-cni.io/redirection":"missing"}}}`),
+			metav1.PatchOptions{})
 		if err == nil || other == nil || label == nil {
 			return errors.New("another node may be changed")
 		}
 		return nil
 	})
 	c.Await(t, "the policies' types to be checked", func(ctx context.Context) error {
-		all, err := c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=sidecar-cni"})
+		all, err := c.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies().List(ctx,
+			metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=sidecar-cni"})
 		if err != nil {
 			return err
 		}
@@ -326,53 +346,88 @@ func policed(t *testing.T, c *cluster.Cluster) {
 		refused string
 	}{
 		{"our taint of the own node", bound, "node node-a", types.JSONPatchType, taint, ""},
-		{"our taint of another node", bound, "node node-b", types.JSONPatchType, taint, "only change its own node"},
-		{"our taint with a token of no node", unbound, "node node-b", types.JSONPatchType, taint, "only change its own node"},
-		{"another taint", bound, "node node-a", types.JSONPatchType, removal(t, c, "example.com/busy"), "only take away the taint"},
-		{"a taint is added", bound, "node node-a", types.JSONPatchType, `[{"op":"add","path":"/spec/taints/-","value":{"key":"x","effect":"NoSchedule"}}]`, "only take away the taint"},
-		{"our taint is added", bound, "node node-a", types.JSONPatchType, `[{"op":"add","path":"/spec/taints/-","value":{"key":"sidecar-cni.io/not-ready","effect":"NoExecute"}}]`, "only take away the taint"},
-		{"a label", bound, "node node-a", types.MergePatchType, `{"metadata":{"labels":{"x":"y"}}}`, "not change a node's metadata"},
-		{"a label is taken away", bound, "node node-a", types.MergePatchType, `{"metadata":{"labels":{"kept":null}}}`, "not change a node's metadata"},
-		{"an annotation", bound, "node node-a", types.MergePatchType, `{"metadata":{"annotations":{"x":"y"}}}`, "not change a node's metadata"},
-		{"a finalizer", bound, "node node-a", types.MergePatchType, `{"metadata":{"finalizers":["x/y"]}}`, "not change a node's metadata"},
-		{"cordoning", bound, "node node-a", types.MergePatchType, `{"spec":{"unschedulable":true}}`, "only change the taints"},
-		{"our condition of the own node", bound, "status node-a", types.StrategicMergePatchType, condition, ""},
-		{"our condition changes", bound, "status node-a", types.StrategicMergePatchType, strings.Replace(condition, "True", "False", 1), ""},
-		{"our condition of another node", bound, "status node-b", types.StrategicMergePatchType, condition, "only change its own node"},
-		{"another condition", bound, "status node-a", types.StrategicMergePatchType, strings.Replace(condition, "SidecarCNIReady", "Ready", 1), "only report the condition"},
-		{"a capacity", bound, "status node-a", types.MergePatchType, `{"status":{"capacity":{"example.com/gpu":"8"}}}`, "only change the conditions"},
-		{"an address", bound, "status node-a", types.MergePatchType, `{"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.9"}]}}`, "only change the conditions"},
-		{"a label by way of the status", bound, "status node-a", types.MergePatchType, `{"metadata":{"labels":{"x":"y"}}}`, "not change a node's metadata"},
-		{"our label of an own pod", bound, "pod web-node-a", types.MergePatchType, `{"metadata":{"labels":{"sidecar-cni.io/redirection":"missing"}}}`, ""},
-		{"our label with another value", bound, "pod web-node-a", types.MergePatchType, `{"metadata":{"labels":{"sidecar-cni.io/redirection":"fine"}}}`, "only set the label"},
-		{"another label of an own pod", bound, "pod web-node-a", types.MergePatchType, `{"metadata":{"labels":{"app":"other"}}}`, "only set the label"},
-		{"another label is taken away", bound, "pod web-node-a", types.MergePatchType, `{"metadata":{"labels":{"app":null}}}`, "only set the label"},
-		{"an annotation of an own pod", bound, "pod web-node-a", types.MergePatchType, `{"metadata":{"annotations":{"x":"y"}}}`, "only change the labels"},
-		{"an image of an own pod", bound, "pod web-node-a", types.StrategicMergePatchType, `{"spec":{"containers":[{"name":"web","image":"evil"}]}}`, "not change a pod's spec"},
-		{"our label is taken away", bound, "pod web-node-a", types.MergePatchType, `{"metadata":{"labels":{"sidecar-cni.io/redirection":null}}}`, ""},
-		{"our label of another node's pod", bound, "pod web-node-b", types.MergePatchType, `{"metadata":{"labels":{"sidecar-cni.io/redirection":"missing"}}}`, "only label pods of its own node"},
-		{"an administrator's label", c.Client(), "node node-a", types.MergePatchType, `{"metadata":{"labels":{"x":"y"}}}`, ""},
+		{"our taint of another node", bound, "node node-b", types.JSONPatchType, taint,
+			"only change its own node"},
+		{"our taint with a token of no node", unbound, "node node-b", types.JSONPatchType, taint,
+			"only change its own node"},
+		{"another taint", bound, "node node-a", types.JSONPatchType,
+			removal(t, c, "example.com/busy"), "only take away the taint"},
+		{"a taint is added", bound, "node node-a", types.JSONPatchType,
+			`[{"op":"add","path":"/spec/taints/-","value":{"key":"x","effect":"NoSchedule"}}]`,
+			"only take away the taint"},
+		{"our taint is added", bound, "node node-a", types.JSONPatchType,
+			`[{"op":"add","path":"/spec/taints/-","value":{"key":"sidecar-cni.io/not-ready","effect":"NoExecute"}}]`, "only take away the taint"},
+		{"a label", bound, "node node-a", types.MergePatchType, `{"metadata":{"labels":{"x":"y"}}}`,
+			"not change a node's metadata"},
+		{"a label is taken away", bound, "node node-a", types.MergePatchType,
+			`{"metadata":{"labels":{"kept":null}}}`, "not change a node's metadata"},
+		{"an annotation", bound, "node node-a", types.MergePatchType,
+			`{"metadata":{"annotations":{"x":"y"}}}`, "not change a node's metadata"},
+		{"a finalizer", bound, "node node-a", types.MergePatchType,
+			`{"metadata":{"finalizers":["x/y"]}}`, "not change a node's metadata"},
+		{"cordoning", bound, "node node-a", types.MergePatchType, `{"spec":{"unschedulable":true}}`,
+			"only change the taints"},
+		{"our condition of the own node", bound, "status node-a", types.StrategicMergePatchType,
+			condition, ""},
+		{"our condition changes", bound, "status node-a", types.StrategicMergePatchType,
+			strings.Replace(condition, "True", "False", 1), ""},
+		{"our condition of another node", bound, "status node-b", types.StrategicMergePatchType,
+			condition, "only change its own node"},
+		{"another condition", bound, "status node-a", types.StrategicMergePatchType,
+			strings.Replace(condition, "SidecarCNIReady", "Ready", 1), "only report the condition"},
+		{"a capacity", bound, "status node-a", types.MergePatchType,
+			`{"status":{"capacity":{"example.com/gpu":"8"}}}`, "only change the conditions"},
+		{"an address", bound, "status node-a", types.MergePatchType,
+			`{"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.9"}]}}`,
+			"only change the conditions"},
+		{"a label by way of the status", bound, "status node-a", types.MergePatchType,
+			`{"metadata":{"labels":{"x":"y"}}}`, "not change a node's metadata"},
+		{"our label of an own pod", bound, "pod web-node-a", types.MergePatchType,
+			`{"metadata":{"labels":{"sidecar-cni.io/redirection":"missing"}}}`, ""},
+		{"our label with another value", bound, "pod web-node-a", types.MergePatchType,
+			`{"metadata":{"labels":{"sidecar-cni.io/redirection":"fine"}}}`, "only set the label"},
+		{"another label of an own pod", bound, "pod web-node-a", types.MergePatchType,
+			`{"metadata":{"labels":{"app":"other"}}}`, "only set the label"},
+		{"another label is taken away", bound, "pod web-node-a", types.MergePatchType,
+			`{"metadata":{"labels":{"app":null}}}`, "only set the label"},
+		{"an annotation of an own pod", bound, "pod web-node-a", types.MergePatchType,
+			`{"metadata":{"annotations":{"x":"y"}}}`, "only change the labels"},
+		{"an image of an own pod", bound, "pod web-node-a", types.StrategicMergePatchType,
+			`{"spec":{"containers":[{"name":"web","image":"evil"}]}}`, "not change a pod's spec"},
+		{"our label is taken away", bound, "pod web-node-a", types.MergePatchType,
+			`{"metadata":{"labels":{"sidecar-cni.io/redirection":null}}}`, ""},
+		{"our label of another node's pod", bound, "pod web-node-b", types.MergePatchType,
+			`{"metadata":{"labels":{"sidecar-cni.io/redirection":"missing"}}}`,
+			"only label pods of its own node"},
+		{"an administrator's label", c.Client(), "node node-a", types.MergePatchType,
+			`{"metadata":{"labels":{"x":"y"}}}`, ""},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			err := patch(t, x.client, x.object, x.kind, x.patch)
-			if x.refused == "" && err != nil || x.refused != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), x.refused)) {
+			if x.refused == "" && err != nil ||
+				x.refused != "" && (!apierrors.IsInvalid(err) ||
+					!strings.Contains(err.Error(), x.refused)) {
 				t.Errorf("%s: %v, want %q", x.patch, err, x.refused)
 			}
 		})
 	}
 }
 
-func patch(t *testing.T, client kubernetes.Interface, object string, kind types.PatchType, patch string) error {
+func patch(t *testing.T, client kubernetes.Interface, object string, kind types.PatchType,
+	patch string) error {
 	t.Helper()
 	what, name, _ := strings.Cut(object, " ")
 	var err error
 	switch what {
 	case "node":
-		_, err = client.CoreV1().Nodes().Patch(t.Context(), name, kind, []byte(patch), metav1.PatchOptions{})
+		_, err = client.CoreV1().Nodes().Patch(t.Context(), name, kind, []byte(patch),
+			metav1.PatchOptions{})
 	case "status":
-		_, err = client.CoreV1().Nodes().Patch(t.Context(), name, kind, []byte(patch), metav1.PatchOptions{}, "status")
+		_, err = client.CoreV1().Nodes().Patch(t.Context(), name, kind, []byte(patch),
+			metav1.PatchOptions{}, "status")
 	case "pod":
-		_, err = client.CoreV1().Pods("default").Patch(t.Context(), name, kind, []byte(patch), metav1.PatchOptions{})
+		_, err = client.CoreV1().Pods("default").Patch(t.Context(), name, kind, []byte(patch),
+			metav1.PatchOptions{})
 	}
 	return err
 }
@@ -394,7 +449,8 @@ func makeNode(t *testing.T, c *cluster.Cluster, name string) {
 	_, err := c.Client().CoreV1().Nodes().Create(t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kept": "yes"}},
 		Spec: corev1.NodeSpec{Taints: []corev1.Taint{
-			{Key: "sidecar-cni.io/not-ready", Effect: corev1.TaintEffectNoSchedule}, {Key: "example.com/busy", Effect: corev1.TaintEffectNoSchedule},
+			{Key: "sidecar-cni.io/not-ready", Effect: corev1.TaintEffectNoSchedule},
+			{Key: "example.com/busy", Effect: corev1.TaintEffectNoSchedule},
 		}},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -411,7 +467,8 @@ func makePod(t *testing.T, c *cluster.Cluster, namespace, name, node string) *co
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "web"}},
 		Spec: corev1.PodSpec{
-			NodeName: node, ServiceAccountName: account, Containers: []corev1.Container{{Name: "web", Image: "web"}},
+			NodeName: node, ServiceAccountName: account,
+			Containers:  []corev1.Container{{Name: "web", Image: "web"}},
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		},
 	}
@@ -423,10 +480,13 @@ func makePod(t *testing.T, c *cluster.Cluster, namespace, name, node string) *co
 }
 
 // agentClient is the agent's client, with a token that is bound to a pod, and so to a node.
-func agentClient(t *testing.T, c *cluster.Cluster, to *authenticationv1.BoundObjectReference) kubernetes.Interface {
+func agentClient(t *testing.T, c *cluster.Cluster,
+	to *authenticationv1.BoundObjectReference) kubernetes.Interface {
 	t.Helper()
-	answer, err := c.Client().CoreV1().ServiceAccounts("mesh").CreateToken(t.Context(), "sidecar-cni",
-		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: to}}, metav1.CreateOptions{})
+	answer, err := c.Client().CoreV1().ServiceAccounts("mesh").CreateToken(t.Context(),
+		"sidecar-cni",
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: to}},
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -441,7 +501,8 @@ func agentClient(t *testing.T, c *cluster.Cluster, to *authenticationv1.BoundObj
 
 // half uninstalls where no node can run the Job: Helm gives up, says so, and can be told to go on.
 func half(t *testing.T, c *cluster.Cluster) {
-	out, err := helmIn(t, c, "upgrade", "sidecar-cni", chart(t), "--namespace=mesh", "--reuse-values", "--set=uninstall.timeout=1s")
+	out, err := helmIn(t, c, "upgrade", "sidecar-cni", chart(t), "--namespace=mesh",
+		"--reuse-values", "--set=uninstall.timeout=1s")
 	if err != nil {
 		t.Fatal(out, err)
 	}
@@ -452,11 +513,14 @@ func half(t *testing.T, c *cluster.Cluster) {
 	if _, err := c.TryKubectl("", "--namespace=mesh", "get", "daemonset/sidecar-cni"); err != nil {
 		t.Errorf("nothing may be deleted before nodes are out: %v", err)
 	}
-	if out, err := helmIn(t, c, "uninstall", "sidecar-cni", "--namespace=mesh", "--no-hooks"); err != nil {
+	if out, err := helmIn(t, c, "uninstall", "sidecar-cni", "--namespace=mesh",
+		"--no-hooks"); err != nil {
 		t.Error(out, err)
 	}
-	left := c.Kubectl(t, "get", "daemonsets,roles,rolebindings,networkpolicies,jobs", "--namespace=mesh", "-l", "app.kubernetes.io/name=sidecar-cni", "-o", "name")
-	if diff := cmp.Diff([]string{"rolebinding.rbac.authorization.k8s.io/sidecar-cni-uninstall", "job.batch/sidecar-cni-uninstall"}, strings.Fields(left)); diff != "" {
+	left := c.Kubectl(t, "get", "daemonsets,roles,rolebindings,networkpolicies,jobs",
+		"--namespace=mesh", "-l", "app.kubernetes.io/name=sidecar-cni", "-o", "name")
+	if diff := cmp.Diff([]string{"rolebinding.rbac.authorization.k8s.io/sidecar-cni-uninstall",
+		"job.batch/sidecar-cni-uninstall"}, strings.Fields(left)); diff != "" {
 		t.Errorf("left (-want +have):\n%s", diff)
 	}
 }
@@ -464,7 +528,8 @@ func half(t *testing.T, c *cluster.Cluster) {
 // TestLifecycle installs the product for real, on nodes of both generations of containerd, changes
 // it, goes back, and takes it away.
 func TestLifecycle(t *testing.T) {
-	c := start(t, cluster.Options{Nodes: []cluster.NodeOptions{{Runtime: cluster.Containerd2}, {Runtime: cluster.Containerd1}}})
+	c := start(t, cluster.Options{Nodes: []cluster.NodeOptions{{Runtime: cluster.Containerd2},
+		{Runtime: cluster.Containerd1}}})
 	load(t, c)
 	before := confs(t, c)
 	c.Kubectl(t, "taint", "node", "node0", "sidecar-cni.io/not-ready:NoSchedule")
@@ -481,7 +546,9 @@ func TestLifecycle(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"upgrade", []string{"upgrade", "sidecar-cni", chart(t), "--namespace=mesh", "--reset-then-reuse-values", "--set=image.tag=next,repair.mode=report"}, "--repair=report"},
+		{"upgrade", []string{"upgrade", "sidecar-cni", chart(t), "--namespace=mesh",
+			"--reset-then-reuse-values", "--set=image.tag=next,repair.mode=report"},
+			"--repair=report"},
 		{"rollback", []string{"rollback", "sidecar-cni", "--namespace=mesh"}, "--repair=repair"},
 	} {
 		covered := watch(t, c)
@@ -492,7 +559,9 @@ func TestLifecycle(t *testing.T) {
 		if err := covered(); err != nil {
 			t.Errorf("%s: %v", step.name, err)
 		}
-		if args := c.Kubectl(t, "--namespace=mesh", "get", "daemonset/sidecar-cni", "-o", "jsonpath={.spec.template.spec.containers[0].args}"); !strings.Contains(args, step.want) {
+		if args := c.Kubectl(t, "--namespace=mesh", "get", "daemonset/sidecar-cni", "-o",
+			"jsonpath={.spec.template.spec.containers[0].args}"); !strings.Contains(args,
+			step.want) {
 			t.Errorf("%s: %s, want %s", step.name, args, step.want)
 		}
 	}
@@ -519,15 +588,18 @@ func givenUp(t *testing.T, c *cluster.Cluster, before []map[string]string) {
 	if err == nil {
 		t.Fatalf("it was done within a second: %s", out)
 	}
-	c.Kubectl(t, "--namespace=mesh", "wait", "--for=condition=complete", "--timeout=3m", "job/sidecar-cni-uninstall")
+	c.Kubectl(t, "--namespace=mesh", "wait", "--for=condition=complete", "--timeout=3m",
+		"job/sidecar-cni-uninstall")
 	if diff := cmp.Diff(before, confs(t, c)); diff != "" {
 		t.Errorf("nodes (-before +after):\n%s", diff)
 	}
-	if rights, err := c.TryKubectl("", "--namespace=mesh", "get", "rolebinding/sidecar-cni-uninstall"); err == nil {
+	if rights, err := c.TryKubectl("", "--namespace=mesh", "get",
+		"rolebinding/sidecar-cni-uninstall"); err == nil {
 		t.Errorf("the Job's account still has rights: %s", rights)
 	}
 	for _, object := range []string{"nodes", "daemonsets --namespace=mesh"} {
-		shown := c.Kubectl(t, append([]string{"get", "-o", "json", "--show-managed-fields"}, strings.Fields(object)...)...)
+		shown := c.Kubectl(t, append([]string{"get", "-o", "json", "--show-managed-fields"},
+			strings.Fields(object)...)...)
 		for _, word := range []string{"SidecarCNIReady", "sidecar-cni-withdraw"} {
 			if strings.Contains(shown, word) {
 				t.Errorf("%s have %s:\n%s", object, word, shown)
@@ -535,7 +607,8 @@ func givenUp(t *testing.T, c *cluster.Cluster, before []map[string]string) {
 		}
 	}
 	history := []struct{ Revision int }{}
-	if out, err = helmIn(t, c, "history", "sidecar-cni", "--namespace=mesh", "--output=json"); err == nil {
+	if out, err = helmIn(t, c, "history", "sidecar-cni", "--namespace=mesh",
+		"--output=json"); err == nil {
 		err = json.Unmarshal([]byte(out), &history)
 	}
 	if err != nil || len(history) == 0 {
@@ -564,7 +637,8 @@ func load(t *testing.T, c *cluster.Cluster) {
 	for i := range 2 {
 		c.Node(i).Run(t, string(image), "ctr", "--namespace=k8s.io", "images", "import", "-")
 		for _, tag := range []string{"0.1.0", "next"} {
-			c.Node(i).Run(t, "", "ctr", "--namespace=k8s.io", "images", "tag", "sidecar-cni/sidecar-cni:0.1.0", "docker.io/sidecar-cni/sidecar-cni:"+tag)
+			c.Node(i).Run(t, "", "ctr", "--namespace=k8s.io", "images", "tag",
+				"sidecar-cni/sidecar-cni:0.1.0", "docker.io/sidecar-cni/sidecar-cni:"+tag)
 		}
 	}
 }
@@ -573,7 +647,8 @@ func load(t *testing.T, c *cluster.Cluster) {
 func look(t *testing.T, c *cluster.Cluster) {
 	var pods []string
 	c.Await(t, "an agent on each of two nodes", func(context.Context) error {
-		pods = strings.Fields(c.Kubectl(t, "--namespace=mesh", "get", "pods", "-l", "app.kubernetes.io/component=agent", "-o", "jsonpath={.items[*].metadata.name}"))
+		pods = strings.Fields(c.Kubectl(t, "--namespace=mesh", "get", "pods", "-l",
+			"app.kubernetes.io/component=agent", "-o", "jsonpath={.items[*].metadata.name}"))
 		if len(pods) != 2 {
 			return fmt.Errorf("there are %v", pods)
 		}
@@ -581,26 +656,32 @@ func look(t *testing.T, c *cluster.Cluster) {
 	})
 	for _, pod := range pods {
 		base := "/api/v1/namespaces/mesh/pods/" + pod + ":9466/proxy/"
-		if ready := c.Kubectl(t, "get", "--raw", base+"readyz"); !strings.HasPrefix(ready, "ready: ") {
+		if ready := c.Kubectl(t, "get", "--raw", base+"readyz"); !strings.HasPrefix(ready,
+			"ready: ") {
 			t.Errorf("%s: %s", pod, ready)
 		}
 		c.Await(t, "the first look at the pods", func(context.Context) error {
 			shown := c.Kubectl(t, "get", "--raw", base+"metrics")
-			if !strings.Contains(shown, `sidecar_cni_repair_passes_total{result="partial"} 0`) || strings.Contains(shown, `sidecar_cni_repair_passes_total{result="complete"} 0`) {
+			if !strings.Contains(shown, `sidecar_cni_repair_passes_total{result="partial"} 0`) ||
+				strings.Contains(shown, `sidecar_cni_repair_passes_total{result="complete"} 0`) {
 				return errors.New("no pass is complete")
 			}
 			return nil
 		})
-		for _, step := range []struct{ level, want string }{{"", "info"}, {"debug", "debug"}, {"", "debug"}, {"info", "info"}} {
-			args := append([]string{"--namespace=mesh", "exec", pod, "--", "/sidecar-cni-installer", "log-level"}, strings.Fields(step.level)...)
+		for _, step := range []struct{ level, want string }{{"", "info"}, {"debug", "debug"},
+			{"", "debug"}, {"info", "info"}} {
+			args := append([]string{"--namespace=mesh", "exec", pod, "--", "/sidecar-cni-installer",
+				"log-level"}, strings.Fields(step.level)...)
 			if said := strings.TrimSpace(c.Kubectl(t, args...)); said != step.want {
 				t.Errorf("%s: log-level %s says %q, want %q", pod, step.level, said, step.want)
 			}
 		}
-		if out, err := c.TryKubectl("", "get", "--raw", base+"loglevel"); err == nil || !strings.Contains(err.Error()+out, "for callers within the pod") {
+		if out, err := c.TryKubectl("", "get", "--raw", base+"loglevel"); err == nil ||
+			!strings.Contains(err.Error()+out, "for callers within the pod") {
 			t.Errorf("%s: /loglevel from elsewhere: %s, %v", pod, out, err)
 		}
-		if log := c.Kubectl(t, "--namespace=mesh", "logs", pod); !strings.Contains(log, `"msg":"started agent"`) {
+		if log := c.Kubectl(t, "--namespace=mesh", "logs", pod); !strings.Contains(log,
+			`"msg":"started agent"`) {
 			t.Errorf("%s: %s", pod, log)
 		}
 	}
@@ -613,7 +694,8 @@ func look(t *testing.T, c *cluster.Cluster) {
 			reports := slices.ContainsFunc(n.Status.Conditions, func(x corev1.NodeCondition) bool {
 				return x.Type == "SidecarCNIReady" && x.Status == corev1.ConditionTrue
 			})
-			tainted := slices.ContainsFunc(n.Spec.Taints, func(x corev1.Taint) bool { return x.Key == "sidecar-cni.io/not-ready" })
+			tainted := slices.ContainsFunc(n.Spec.Taints,
+				func(x corev1.Taint) bool { return x.Key == "sidecar-cni.io/not-ready" })
 			if !reports || tainted {
 				return fmt.Errorf("%s: %v %v", n.Name, n.Status.Conditions, n.Spec.Taints)
 			}
@@ -627,7 +709,8 @@ func look(t *testing.T, c *cluster.Cluster) {
 func watch(t *testing.T, c *cluster.Cluster) func() error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	changes, err := c.Client().CoreV1().Pods("mesh").Watch(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=agent"})
+	changes, err := c.Client().CoreV1().Pods("mesh").Watch(ctx,
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=agent"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -658,7 +741,8 @@ func bare(changes apiwatch.Interface) error {
 			delete(ready[name], pod.UID)
 		}
 		if had && len(ready[name]) == 0 {
-			all = errors.Join(all, fmt.Errorf("%s had no ready agent when pod %s went", name, pod.Name))
+			all = errors.Join(all, fmt.Errorf("%s had no ready agent when pod %s went", name,
+				pod.Name))
 		}
 	}
 	if len(ready) != 2 {
@@ -679,11 +763,14 @@ func byHand(t *testing.T, c *cluster.Cluster, before []map[string]string) {
 		t.Error("the nodes have the chains that they had")
 	}
 	c.Kubectl(t, "apply", "-f", folder+"/uninstall.yaml")
-	c.Kubectl(t, "--namespace=kube-system", "wait", "--for=condition=complete", "--timeout=5m", "job/sidecar-cni-uninstall")
-	if said := c.Kubectl(t, "--namespace=kube-system", "logs", "job/sidecar-cni-uninstall"); said != "2 nodes are out\n" {
+	c.Kubectl(t, "--namespace=kube-system", "wait", "--for=condition=complete", "--timeout=5m",
+		"job/sidecar-cni-uninstall")
+	if said := c.Kubectl(t, "--namespace=kube-system", "logs",
+		"job/sidecar-cni-uninstall"); said != "2 nodes are out\n" {
 		t.Errorf("uninstall's Job said %q", said)
 	}
-	c.Kubectl(t, "delete", "--ignore-not-found", "-f", folder+"/uninstall.yaml", "-f", folder+"/sidecar-cni.yaml")
+	c.Kubectl(t, "delete", "--ignore-not-found", "-f", folder+"/uninstall.yaml", "-f",
+		folder+"/sidecar-cni.yaml")
 	if diff := cmp.Diff(before, confs(t, c)); diff != "" {
 		t.Errorf("nodes (-before +after):\n%s", diff)
 	}
@@ -694,7 +781,9 @@ func byHand(t *testing.T, c *cluster.Cluster, before []map[string]string) {
 func gone(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	c.Await(t, "the product to be gone", func(context.Context) error {
-		left := c.Kubectl(t, "get", "all,sa,roles,rolebindings,networkpolicies,clusterroles,clusterrolebindings", "-A", "-l", "app.kubernetes.io/name=sidecar-cni", "-o", "name")
+		left := c.Kubectl(t, "get",
+			"all,sa,roles,rolebindings,networkpolicies,clusterroles,clusterrolebindings", "-A",
+			"-l", "app.kubernetes.io/name=sidecar-cni", "-o", "name")
 		if left != "" {
 			return fmt.Errorf("left: %s", left)
 		}

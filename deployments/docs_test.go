@@ -118,7 +118,9 @@ func TestRightsByFeature(t *testing.T) {
 		}
 		right := strings.Fields(codes(cells[0])[0])
 		for set, want := range map[string]bool{value: true, "logLevel=info": false} {
-			role := as[rbacv1.ClusterRole](t, find(t, scenario{"", "mesh", []string{set}}.objects(t), "ClusterRole", "sidecar-cni"))
+			role := as[rbacv1.ClusterRole](t,
+				find(t, scenario{"", "mesh", []string{set}}.objects(t), "ClusterRole",
+					"sidecar-cni"))
 			have := slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
 				return slices.Contains(r.Verbs, right[0]) && slices.Contains(r.Resources, right[1])
 			})
@@ -138,8 +140,10 @@ func TestPlatformsPage(t *testing.T) {
 		have = append(have, strings.Join(cells[:4], " "))
 	}
 	for _, p := range node.Platforms {
-		want = append(want, fmt.Sprintf("%s `%s` `%s` `%s`", p.Name, p.ConfDir, p.BinDir, p.RuntimeSocket))
-		if p.Name != "kubeadm" && !regexp.MustCompile(`(?m)^## .*\b`+p.Name+`\b`).MatchString(text) {
+		want = append(want, fmt.Sprintf("%s `%s` `%s` `%s`", p.Name, p.ConfDir, p.BinDir,
+			p.RuntimeSocket))
+		if p.Name != "kubeadm" &&
+			!regexp.MustCompile(`(?m)^## .*\b`+p.Name+`\b`).MatchString(text) {
 			t.Errorf("no section is about %s", p.Name)
 		}
 	}
@@ -280,7 +284,8 @@ func TestLinks(t *testing.T) {
 // sections are the names by which links lead to a page's headings.
 func sections(page string) (names []string) {
 	for _, match := range heading.FindAllStringSubmatch(page, -1) {
-		names = append(names, strings.ReplaceAll(unnamed.ReplaceAllString(strings.ToLower(match[1]), ""), " ", "-"))
+		names = append(names, strings.ReplaceAll(unnamed.ReplaceAllString(strings.ToLower(match[1]),
+			""), " ", "-"))
 	}
 	return names
 }

@@ -11,9 +11,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const manifestHead = "# Written by `make generate`: the chart with its default values, for kube-system.\n"
+const manifestHead = "# Written by `make generate`: the chart with its default values, for " +
+	"kube-system.\n"
 
-const uninstallHead = `# Written by ` + "`make generate`" + `. Takes all nodes out; apply it before anything is deleted, and wait for it:
+const uninstallHead = `# Written by ` + "`make generate`" +
+	`. Takes all nodes out; apply it before anything is deleted, and wait for it:
 #
 #   (set the image, as in sidecar-cni.yaml)
 #   kubectl apply -f uninstall.yaml
@@ -25,12 +27,14 @@ const uninstallHead = `# Written by ` + "`make generate`" + `. Takes all nodes o
 // TestManifests compares deployments/manifests with what the chart renders.
 func TestManifests(t *testing.T) {
 	t.Parallel()
-	text, err := helm(t, "template", "sidecar-cni", "chart", "--namespace=kube-system", "--no-hooks", someImage)
+	text, err := helm(t, "template", "sidecar-cni", "chart", "--namespace=kube-system",
+		"--no-hooks", someImage)
 	if err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "manifests/sidecar-cni.yaml", manifestHead+plain(text))
-	text, err = helm(t, "template", "sidecar-cni", "chart", "--namespace=kube-system", "--show-only=templates/uninstall.yaml", someImage)
+	text, err = helm(t, "template", "sidecar-cni", "chart", "--namespace=kube-system",
+		"--show-only=templates/uninstall.yaml", someImage)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +125,8 @@ func TestChartReadme(t *testing.T) {
 	}
 	b.WriteString(readmeValues)
 	for _, v := range values(t) {
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s |\n", v.path, v.initial, strings.ReplaceAll(v.about, "|", "\\|"))
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s |\n", v.path, v.initial,
+			strings.ReplaceAll(v.about, "|", "\\|"))
 	}
 	golden(t, "chart/README.md", b.String())
 }
@@ -163,7 +168,8 @@ func values(t *testing.T) []value {
 		case !within && len(about) == 0:
 			t.Errorf("values.yaml: %s.%s has no comment", outer, key[2])
 		case !within:
-			all = append(all, value{outer + "." + key[2], show(t, initial[outer].(map[string]any)[key[2]]), strings.Join(about, " ")})
+			all = append(all, value{outer + "." + key[2],
+				show(t, initial[outer].(map[string]any)[key[2]]), strings.Join(about, " ")})
 		}
 		about = nil
 	}

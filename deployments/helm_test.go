@@ -73,7 +73,8 @@ func helm(t *testing.T, args ...string) (string, error) {
 		t.Fatal(err)
 	}
 	cmd := command(path, args...)
-	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+t.TempDir(), "HELM_CONFIG_HOME="+t.TempDir(), "HELM_DATA_HOME="+t.TempDir())
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+t.TempDir(), "HELM_CONFIG_HOME="+t.TempDir(),
+		"HELM_DATA_HOME="+t.TempDir())
 	out, err := cmd.Output()
 	return string(out), told(err)
 }
@@ -88,7 +89,8 @@ const someImage = "--set=image.repository=sidecar-cni/sidecar-cni"
 // render renders the chart for a namespace with values as --set takes them.
 func render(t *testing.T, namespace string, values ...string) (string, error) {
 	t.Helper()
-	args := []string{"template", "sidecar-cni", "chart", "--namespace=" + namespace, policies, someImage}
+	args := []string{"template", "sidecar-cni", "chart", "--namespace=" + namespace, policies,
+		someImage}
 	for _, v := range values {
 		args = append(args, "--set="+v)
 	}
@@ -104,11 +106,15 @@ type scenario struct {
 
 // everything switches on all that can be on together.
 var everything = []string{
-	"repair.mode=evict", "labelPods=true", "untaint=true", "nodeCondition=true", "backend=iptables-legacy",
-	"podMonitor.enabled=true", "serviceMonitor.enabled=true", "prometheusRule.enabled=true", "dashboard.enabled=true",
+	"repair.mode=evict", "labelPods=true", "untaint=true", "nodeCondition=true",
+	"backend=iptables-legacy",
+	"podMonitor.enabled=true", "serviceMonitor.enabled=true", "prometheusRule.enabled=true",
+	"dashboard.enabled=true",
 	"resourceQuota.enabled=true", "networkPolicy.from[0].namespaceSelector.matchLabels.team=watch",
-	"podAnnotations.team=mesh", "podLabels.team=mesh", "nodeSelector.zone=a", "image.pullSecrets[0].name=registry",
-	"pluginConf.dnsCapture=all", "apiServer=https://kube.example:6443", "maxSurge=2", "extraEnv[0].name=HTTPS_PROXY", "revisionHistoryLimit=3",
+	"podAnnotations.team=mesh", "podLabels.team=mesh", "nodeSelector.zone=a",
+	"image.pullSecrets[0].name=registry",
+	"pluginConf.dnsCapture=all", "apiServer=https://kube.example:6443", "maxSurge=2",
+	"extraEnv[0].name=HTTPS_PROXY", "revisionHistoryLimit=3",
 }
 
 // scenarios are the defaults, each platform with what it brings, and everything at once.
@@ -116,12 +122,16 @@ func scenarios() []scenario {
 	all := []scenario{
 		{"default", "kube-system", nil},
 		{"everything", "mesh", everything},
-		{"least", "mesh", []string{"repair.mode=off", "networkPolicy.enabled=false", "seLinuxType="}},
-		{"standalone", "mesh", []string{"way=standalone", "multusConfDir=/etc/multus", "attachment.namespace=mesh"}},
+		{"least", "mesh", []string{"repair.mode=off", "networkPolicy.enabled=false",
+			"seLinuxType="}},
+		{"standalone", "mesh", []string{"way=standalone", "multusConfDir=/etc/multus",
+			"attachment.namespace=mesh"}},
 	}
 	all = append(all,
-		scenario{"k3s before its fixed path", "mesh", []string{"platform=k3s", "binDir=/var/lib/rancher/k3s/data/current/bin"}},
-		scenario{"k3s with another network", "mesh", []string{"platform=k3s", "confDir=/etc/cni/net.d", "binDir=/opt/cni/bin"}},
+		scenario{"k3s before its fixed path", "mesh",
+			[]string{"platform=k3s", "binDir=/var/lib/rancher/k3s/data/current/bin"}},
+		scenario{"k3s with another network", "mesh",
+			[]string{"platform=k3s", "confDir=/etc/cni/net.d", "binDir=/opt/cni/bin"}},
 	)
 	for _, p := range node.Platforms {
 		all = append(all, scenario{p.Name, "mesh", []string{"platform=" + p.Name}})
@@ -160,9 +170,14 @@ func decode(t *testing.T, text string) []*unstructured.Unstructured {
 }
 
 // find returns the only object of a kind and name.
-func find(t *testing.T, objects []*unstructured.Unstructured, kind, name string) *unstructured.Unstructured {
+func find(t *testing.T, objects []*unstructured.Unstructured, kind,
+	name string) *unstructured.Unstructured {
 	t.Helper()
-	i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind && o.GetName() == name })
+	i := slices.IndexFunc(objects,
+		func(o *unstructured.Unstructured) bool {
+			return o.GetKind() == kind &&
+				o.GetName() == name
+		})
 	if i < 0 {
 		t.Fatalf("there is no %s %s", kind, name)
 	}
@@ -173,7 +188,8 @@ func find(t *testing.T, objects []*unstructured.Unstructured, kind, name string)
 func as[T any](t *testing.T, object *unstructured.Unstructured) *T {
 	t.Helper()
 	typed := new(T)
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, typed, true); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object,
+		typed, true); err != nil {
 		t.Fatalf("%s %s: %v", object.GetKind(), object.GetName(), err)
 	}
 	return typed

@@ -91,7 +91,8 @@ func (a archive) index(t *testing.T) (string, []descriptor) {
 func makeImage(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
-	if out, err := command("sh", "-c", `tar -C .. --exclude=./bin -cf - . | tar -C "$0" -xf -`, folder).CombinedOutput(); err != nil {
+	if out, err := command("sh", "-c", `tar -C .. --exclude=./bin -cf - . | tar -C "$0" -xf -`,
+		folder).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if out, err := command("make", "-C", folder, "image").CombinedOutput(); err != nil {
@@ -143,7 +144,8 @@ func contents(t *testing.T, image archive, d descriptor) {
 		} `json:"config"`
 	}
 	image.read(t, manifest.Config, &config)
-	for _, label := range []string{"title", "description", "licenses", "source", "version", "revision"} {
+	for _, label := range []string{"title", "description", "licenses", "source", "version",
+		"revision"} {
 		if config.Config.Labels["org.opencontainers.image."+label] == "" {
 			t.Errorf("want the label org.opencontainers.image.%s: %v", label, config.Config.Labels)
 		}
@@ -163,10 +165,12 @@ func contents(t *testing.T, image archive, d descriptor) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			have = append(have, fmt.Sprintf("%s %04o %d", header.Name, header.Mode&0o7777, header.Uid))
+			have = append(have, fmt.Sprintf("%s %04o %d", header.Name, header.Mode&0o7777,
+				header.Uid))
 		}
 	}
-	if diff := cmp.Diff([]string{"sidecar-cni 0555 0", "sidecar-cni-installer 0555 0"}, have); diff != "" {
+	if diff := cmp.Diff([]string{"sidecar-cni 0555 0", "sidecar-cni-installer 0555 0"},
+		have); diff != "" {
 		t.Errorf("files (-want +have):\n%s", diff)
 	}
 }
@@ -184,7 +188,8 @@ func TestEveryRightIsNeeded(t *testing.T) {
 	} {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
-			d := scenario{"", "mesh", []string{"repair.mode=off", "backend=" + backend}}.daemonSet(t)
+			d := scenario{"", "mesh",
+				[]string{"repair.mode=off", "backend=" + backend}}.daemonSet(t)
 			var rights []string
 			for _, r := range agent(t, d).SecurityContext.Capabilities.Add {
 				rights = append(rights, string(r))
@@ -208,15 +213,21 @@ func TestEveryRightIsNeeded(t *testing.T) {
 // repair.mode off and with those of the default.
 func TestAFileOfSomebodyElse(t *testing.T) {
 	t.Parallel()
-	for mode, want := range map[string]string{"off": "belongs to uid 1234 and has mode 0600", "repair": ""} {
+	for mode, want := range map[string]string{"off": "belongs to uid 1234 and has mode 0600",
+		"repair": ""} {
 		var rights []string
-		for _, r := range agent(t, scenario{"", "mesh", []string{"repair.mode=" + mode}}.daemonSet(t)).SecurityContext.Capabilities.Add {
+		for _, r := range agent(t,
+			scenario{"", "mesh", []string{"repair.mode=" + mode}}.daemonSet(t)).
+			SecurityContext.Capabilities.Add {
 			rights = append(rights, string(r))
 		}
 		dir := t.TempDir()
 		belongs(t, filepath.Join(dir, "10-pods.conflist"), withoutUs, 0o600)
-		err := bounded(t, rights, "run", "--dry-run", "--conf-dir="+dir, "--api-server=https://kube.example", "--plugin-binary=/bin/true")
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "DAC_READ_SEARCH")) {
+		err := bounded(t, rights, "run", "--dry-run", "--conf-dir="+dir,
+			"--api-server=https://kube.example", "--plugin-binary=/bin/true")
+		if want == "" && err != nil ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want) ||
+				!strings.Contains(err.Error(), "DAC_READ_SEARCH")) {
 			t.Errorf("repair.mode=%s: %v, want %q", mode, err, want)
 		}
 	}
@@ -226,9 +237,11 @@ func TestAFileOfSomebodyElse(t *testing.T) {
 // DAC_OVERRIDE cannot write in it.
 func TestADirectoryOfSomebodyElse(t *testing.T) {
 	t.Parallel()
-	for value, want := range map[string]string{"": "the directory belongs to uid 1234 and has mode 0755", "extraCapabilities={DAC_OVERRIDE}": ""} {
+	for value, want := range map[string]string{"": "the directory belongs to uid 1234 and has " +
+		"mode 0755", "extraCapabilities={DAC_OVERRIDE}": ""} {
 		var rights []string
-		for _, r := range agent(t, scenario{"", "mesh", strings.Fields(value)}.daemonSet(t)).SecurityContext.Capabilities.Add {
+		for _, r := range agent(t, scenario{"", "mesh", strings.Fields(value)}.daemonSet(t)).
+			SecurityContext.Capabilities.Add {
 			rights = append(rights, string(r))
 		}
 		dir := t.TempDir()
@@ -237,7 +250,9 @@ func TestADirectoryOfSomebodyElse(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := bounded(t, rights, "uninstall", "--conf-dir="+dir)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "extraCapabilities to {DAC_OVERRIDE}")) {
+		if want == "" && err != nil ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want) ||
+				!strings.Contains(err.Error(), "extraCapabilities to {DAC_OVERRIDE}")) {
 			t.Errorf("%q: %v, want %q", value, err, want)
 		}
 	}
@@ -251,7 +266,8 @@ const (
 // belongs writes a file that is somebody's.
 func belongs(t *testing.T, file, text string, mode os.FileMode) {
 	t.Helper()
-	if err := errors.Join(os.WriteFile(file, []byte(text), mode), os.Chown(file, 1234, 2345)); err != nil {
+	if err := errors.Join(os.WriteFile(file, []byte(text), mode),
+		os.Chown(file, 1234, 2345)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -267,16 +283,20 @@ func probe(t *testing.T, backend string, rights []string) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"run", "--dry-run", "--conf-dir=" + dir, "--backend=" + backend, "--api-server=https://kube.example", "--plugin-binary=" + path}
+	args := []string{"run", "--dry-run", "--conf-dir=" + dir, "--backend=" + backend,
+		"--api-server=https://kube.example", "--plugin-binary=" + path}
 	if strings.HasPrefix(backend, "iptables") {
 		args = append(args, "--host-root=/")
 	}
-	if err := errors.Join(bounded(t, rights, args...), bounded(t, rights, "uninstall", "--conf-dir="+dir)); err != nil {
+	if err := errors.Join(bounded(t, rights, args...),
+		bounded(t, rights, "uninstall", "--conf-dir="+dir)); err != nil {
 		return err
 	}
 	var stat syscall.Stat_t
-	if err := syscall.Stat(file, &stat); err != nil || stat.Uid != 1234 || stat.Gid != 2345 || stat.Mode&0o777 != 0o644 {
-		return fmt.Errorf("%s: %w, uid %d, gid %d, mode %o", file, err, stat.Uid, stat.Gid, stat.Mode)
+	if err := syscall.Stat(file, &stat); err != nil || stat.Uid != 1234 || stat.Gid != 2345 ||
+		stat.Mode&0o777 != 0o644 {
+		return fmt.Errorf("%s: %w, uid %d, gid %d, mode %o", file, err, stat.Uid, stat.Gid,
+			stat.Mode)
 	}
 	if text, err := os.ReadFile(file); err != nil || string(text) != withoutUs {
 		return fmt.Errorf("%s: %w, %s", file, err, text)
@@ -295,8 +315,10 @@ func bounded(t *testing.T, rights []string, args ...string) error {
 	for _, right := range rights {
 		bounds += ",+" + strings.ToLower(right)
 	}
-	all := append([]string{"--net", "--mount", "setpriv", "--no-new-privs", "--bounding-set=" + bounds, "--inh-caps=-all", path}, args...)
-	all = append(all, "--bin-dir="+t.TempDir(), "--run-dir="+t.TempDir(), "--cache-dir="+t.TempDir(), "--multus-conf-dir="+t.TempDir(),
+	all := append([]string{"--net", "--mount", "setpriv", "--no-new-privs",
+		"--bounding-set=" + bounds, "--inh-caps=-all", path}, args...)
+	all = append(all, "--bin-dir="+t.TempDir(), "--run-dir="+t.TempDir(),
+		"--cache-dir="+t.TempDir(), "--multus-conf-dir="+t.TempDir(),
 		"--platform=kubeadm", "--runtime-socket=/nowhere.sock")
 	if out, err := exec.Command("unshare", all...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)

@@ -134,7 +134,8 @@ func TestExpressions(t *testing.T) {
 	for _, u := range uses(t, expressions(t)) {
 		name := u.Metric
 		m, ok := known[name]
-		if base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, ""); !ok && known[base].kind == "Histogram" {
+		if base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, ""); !ok &&
+			known[base].kind == "Histogram" {
 			name, m, ok = base, known[base], true
 		}
 		if !ok {
@@ -147,12 +148,15 @@ func TestExpressions(t *testing.T) {
 				t.Errorf("%s: %s has no label %s, but %v", u.Expression, u.Metric, label, m.labels)
 			}
 		}
-		counts := m.kind == "Counter" && !strings.Contains(u.Expression, "rate(") && !strings.Contains(u.Expression, "increase(")
+		counts := m.kind == "Counter" && !strings.Contains(u.Expression, "rate(") &&
+			!strings.Contains(u.Expression, "increase(")
 		if counts {
-			t.Errorf("%s: %s is a counter, which says something by its rate only", u.Expression, u.Metric)
+			t.Errorf("%s: %s is a counter, which says something by its rate only", u.Expression,
+				u.Metric)
 		}
 	}
-	unseen := []string{"sidecar_cni_dropped_records_total", "sidecar_cni_repair_last_pass_timestamp_seconds"}
+	unseen := []string{"sidecar_cni_dropped_records_total",
+		"sidecar_cni_repair_last_pass_timestamp_seconds"}
 	for name := range known {
 		if !used[name] && !slices.Contains(unseen, name) {
 			t.Errorf("neither an alert nor the dashboard shows %s", name)
@@ -174,7 +178,8 @@ func expressions(t *testing.T) []string {
 	read(t, "chart/dashboards/sidecar-cni.json", &board)
 	for _, p := range board.Panels {
 		for _, target := range p.Targets {
-			all = append(all, strings.NewReplacer("$__rate_interval", "5m", "$node", ".*").Replace(target.Expr))
+			all = append(all, strings.NewReplacer("$__rate_interval", "5m", "$node", ".*").
+				Replace(target.Expr))
 		}
 	}
 	return all
@@ -215,7 +220,8 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 	events := eventReasons(t)
 	for _, r := range rules.Groups[0].Rules {
 		text := r.Annotations["summary"] + r.Annotations["description"]
-		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) ||
+			r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 			t.Errorf("%s: want a severity, a summary and a description", r.Alert)
 		}
 		for _, match := range variable.FindAllStringSubmatch(text, -1) {
@@ -223,7 +229,8 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 				t.Errorf("%s: %s is no label of %s", r.Alert, match[1], r.Expr)
 			}
 		}
-		for _, reason := range regexp.MustCompile(`\bSidecar[A-Z][a-zA-Z]+`).FindAllString(text, -1) {
+		for _, reason := range regexp.MustCompile(`\bSidecar[A-Z][a-zA-Z]+`).FindAllString(text,
+			-1) {
 			if !events[reason] {
 				t.Errorf("%s: no Event has the reason %s", r.Alert, reason)
 			}
@@ -265,7 +272,8 @@ func eventReasons(t *testing.T) map[string]bool {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, match := range regexp.MustCompile(`"(Sidecar[A-Z][a-zA-Z]+)"`).FindAllStringSubmatch(string(data), -1) {
+			for _, match := range regexp.MustCompile(`"(Sidecar[A-Z][a-zA-Z]+)"`).
+				FindAllStringSubmatch(string(data), -1) {
 				all[match[1]] = true
 			}
 		}
@@ -282,7 +290,8 @@ func TestDashboardFits(t *testing.T) {
 	ids := map[int]bool{}
 	for _, p := range board.Panels {
 		if ids[p.ID] || p.Title == "" || len(p.Targets) == 0 {
-			t.Errorf("panel %d %q: want an id of its own, a title and something to show", p.ID, p.Title)
+			t.Errorf("panel %d %q: want an id of its own, a title and something to show", p.ID,
+				p.Title)
 		}
 		ids[p.ID] = true
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
@@ -318,7 +327,8 @@ func TestRenderedAlerts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, _ := find(t, objects, "ConfigMap", "sidecar-cni-dashboard").Object["data"].(map[string]any)
+	data, _ := find(t, objects, "ConfigMap", "sidecar-cni-dashboard").
+		Object["data"].(map[string]any)
 	if data["sidecar-cni.json"] != string(board) {
 		t.Error("the ConfigMap has another dashboard than dashboards/sidecar-cni.json")
 	}

@@ -18,7 +18,8 @@ const ownPod = "7c1e4f0a-own"
 
 // runtime is a containerd that loads drop-ins, tells of no chain, and runs one pod.
 func runtime(pod string) *criserver.Runtime {
-	return &criserver.Runtime{Name: "containerd", Version: "2.1.0", Pods: []*cri.PodSandbox{criserver.Sandbox(pod)}}
+	return &criserver.Runtime{Name: "containerd", Version: "2.1.0",
+		Pods: []*cri.PodSandbox{criserver.Sandbox(pod)}}
 }
 
 // configured is what containerd tells of its configuration.
@@ -51,10 +52,12 @@ func (r *rig) hasDropIn() bool {
 func TestARuntimeThatDoesNotRunTheAgentIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
-	r.declare("cri-o://1.30.4", corev1.Taint{Key: "sidecar-cni.io/not-ready", Effect: corev1.TaintEffectNoSchedule})
+	r.declare("cri-o://1.30.4",
+		corev1.Taint{Key: "sidecar-cni.io/not-ready", Effect: corev1.TaintEffectNoSchedule})
 	socket, _ := r.listen(runtime("somebody-else"))
 	d := r.start("--runtime-socket", socket, "--pod-uid", ownPod, "--untaint")
-	d.says(503, "other_runtime", "containerd 2.1.0 answers at "+socket, "cri-o://1.30.4", "--runtime-socket (the chart's runtimeSocket)")
+	d.says(503, "other_runtime", "containerd 2.1.0 answers at "+socket, "cri-o://1.30.4",
+		"--runtime-socket (the chart's runtimeSocket)")
 	if got := r.chain(); r.hasDropIn() || !slices.Equal(got, []string{"bridge", "sidecar-cni"}) {
 		t.Errorf("chain %q, drop-in %v: want the way inline", got, r.hasDropIn())
 	}
@@ -86,7 +89,8 @@ func TestASilentRuntimeChangesNothing(t *testing.T) {
 		r.must(d.cmd.Process.Signal(syscall.SIGHUP))
 		until(t, agent+" has made a pass", func() bool { return d.metric(passes) != before })
 		d.says(200, "ready:")
-		if got := r.chain(); !r.hasDropIn() || !slices.Equal(got, []string{"bridge", "sidecar-cni"}) {
+		if got := r.chain(); !r.hasDropIn() ||
+			!slices.Equal(got, []string{"bridge", "sidecar-cni"}) {
 			t.Errorf("%s: chain %q, drop-in %v", agent, got, r.hasDropIn())
 		}
 	}
@@ -154,12 +158,15 @@ func TestOnceComparesNames(t *testing.T) {
 // CRI-O passes over a file that it cannot load, which containerd stops at.
 func TestAFileThatOnlyOneRuntimeStopsAt(t *testing.T) {
 	t.Parallel()
-	for declared, want := range map[string]string{"cri-o://1.32.1": "", "containerd://1.7.1": "05-half.conflist"} {
-		r := newRig(t, map[string]string{"05-half.conflist": bridge[:30], "10-bridge.conflist": bridge})
+	for declared, want := range map[string]string{"cri-o://1.32.1": "",
+		"containerd://1.7.1": "05-half.conflist"} {
+		r := newRig(t, map[string]string{"05-half.conflist": bridge[:30],
+			"10-bridge.conflist": bridge})
 		r.declare(declared)
 		out, err := r.run("run", "--once")
 		data, _ := os.ReadFile(r.path("conf", "10-bridge.conflist"))
-		if entered := strings.Contains(string(data), "sidecar-cni"); (err == nil) != (want == "") || entered != (want == "") || !strings.Contains(out, want) {
+		if entered := strings.Contains(string(data), "sidecar-cni"); (err == nil) != (want == "") ||
+			entered != (want == "") || !strings.Contains(out, want) {
 			t.Errorf("%s: %v, entered %v\n%s", declared, err, entered, out)
 		}
 	}

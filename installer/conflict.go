@@ -25,7 +25,8 @@ func (d *daemon) steady(now reconcile.State) reconcile.State {
 // stands reports whether our work has outlived the time in which a network that starts, or another
 // agent, writes its file again. A file of our own beside the network's is in nobody's way.
 func (d *daemon) stands(now reconcile.State) bool {
-	return now.Way != chain.Inline && now.Way != chain.Owned || time.Since(d.since) >= reconcile.RetryNowAfter
+	return now.Way != chain.Inline && now.Way != chain.Owned ||
+		time.Since(d.since) >= reconcile.RetryNowAfter
 }
 
 // checkConflict looks whether somebody has taken out what the last pass put in. The first time it
@@ -36,7 +37,8 @@ func (d *daemon) checkConflict(ctx context.Context) time.Duration {
 		return 0
 	}
 	found := d.reconciler.Look()
-	if !found.ByAnother() || found.File != d.placed.File { // another file than the last is nobody's undoing
+	// another file than the last is nobody's undoing
+	if !found.ByAnother() || found.File != d.placed.File {
 		return 0
 	}
 	d.placed = found
@@ -44,9 +46,11 @@ func (d *daemon) checkConflict(ctx context.Context) time.Duration {
 	pause := d.conflict.Undone(found.File, time.Now())
 	conf := d.reconciler.Known().Where.Conf
 	path := filepath.Join(conf.Path, found.File)
-	d.log.Warn("lost place in chain", zap.String("path", path), zap.String("reason", string(found.Why)), zap.Duration("pause", pause))
+	d.log.Warn("lost place in chain", zap.String("path", path),
+		zap.String("reason", string(found.Why)), zap.Duration("pause", pause))
 	if d.conflict.Lasting() {
-		d.events.Warn(d.reference(), "SidecarChainConflict", fmt.Sprintf("%s: %s; another writer does this again and again; %s",
+		d.events.Warn(d.reference(), "SidecarChainConflict", fmt.Sprintf("%s: %s; another writer "+
+			"does this again and again; %s",
 			path, found.Text, reconcile.Remedy(conf, found.File)))
 	}
 	if pause == 0 {

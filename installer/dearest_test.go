@@ -64,10 +64,12 @@ func TestThePassOverTheDearestPods(t *testing.T) {
 		r.api.Put(pod)
 	}
 	group := cgroup.New(t, chartLimit(t))
-	d := r.startBy(group.Command, "--repair", "repair", "--repair-interval", "1s", "--backend", "iptables-nft", "--host-root", "/")
+	d := r.startBy(group.Command, "--repair", "repair", "--repair-interval", "1s", "--backend",
+		"iptables-nft", "--host-root", "/")
 	defer d.kill() // before the cgroup goes
 	until(t, "all pods are redirected", func() bool {
-		return d.metric(`sidecar_cni_checked_pods{finding="redirected"}`) == strconv.Itoa(whole+open)
+		return d.metric(`sidecar_cni_checked_pods{finding="redirected"}`) == strconv.Itoa(whole+
+			open)
 	})
 	if kills := group.Kills(t); kills > 0 {
 		t.Errorf("the kernel ended %d processes", kills)

@@ -16,7 +16,8 @@ func TestLogLevelWhileItRuns(t *testing.T) {
 	d.says(200)
 	level := func(want string, args ...string) {
 		t.Helper()
-		cmd := exec.Command(filepath.Join(r.built, "sidecar-cni-installer"), append([]string{"log-level", "--listen", d.listen}, args...)...)
+		cmd := exec.Command(filepath.Join(r.built, "sidecar-cni-installer"),
+			append([]string{"log-level", "--listen", d.listen}, args...)...)
 		if out, err := cmd.CombinedOutput(); !strings.Contains(string(out), want) {
 			t.Errorf("log-level %q: %v, %s, want %q", args, err, out, want)
 		}
@@ -26,7 +27,8 @@ func TestLogLevelWhileItRuns(t *testing.T) {
 	level("want one of debug, info, warn, error", "panic")
 	level("debug", "debug")
 	r.must(d.cmd.Process.Signal(syscall.SIGHUP))
-	until(t, "the daemon says more", func() bool { return strings.Contains(d.log.String(), `"level":"debug"`) })
+	until(t, "the daemon says more",
+		func() bool { return strings.Contains(d.log.String(), `"level":"debug"`) })
 	d.stop()
 	level("connection refused")
 }

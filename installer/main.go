@@ -17,21 +17,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/netip"
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 
 	"github.com/sidecar-cni/sidecar-cni/installer/access"
 	"github.com/sidecar-cni/sidecar-cni/installer/flags"
 	"github.com/sidecar-cni/sidecar-cni/installer/loglevel"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
 	"github.com/sidecar-cni/sidecar-cni/installer/withdraw"
 )
 
@@ -60,14 +58,18 @@ type env struct {
 }
 
 const (
-	runAbout = `Brings the plugin into the node's CNI chain and keeps it there; answers the plugin from a cache of the
-node's pods; looks after running pods. Ends on SIGTERM and leaves the node as it is.`
-	uninstallAbout = `Takes the plugin out of the node's CNI chain, restores what was wrapped, and removes credentials and
-binary. A daemon that runs on the node stops writing, and reports "uninstalled". Can be run again at any time.`
-	withdrawAbout = `Takes all nodes out before the DaemonSet is deleted: makes its pods run "uninstall --stay", and waits
-until every node is out. Names the nodes that are not when the time is over, and ends with 0 even so: what deletes the
-DaemonSet then must not hang because of a node that is down.`
-	levelAbout = `Prints the log level of the daemon that runs in the same pod, or sets another one until the daemon ends:
+	runAbout = `Brings the plugin into the node's CNI chain and keeps it there; answers
+the plugin from a cache of the node's pods; looks after running pods. Ends on SIGTERM and leaves
+the node as it is.`
+	uninstallAbout = `Takes the plugin out of the node's CNI chain, restores what was wrapped,
+and removes credentials and binary. A daemon that runs on the node stops writing, and reports
+"uninstalled". Can be run again at any time.`
+	withdrawAbout = `Takes all nodes out before the DaemonSet is deleted: makes its pods run
+"uninstall --stay", and waits until every node is out. Names the nodes that are not when the
+time is over, and ends with 0 even so: what deletes the DaemonSet then must not hang because of
+a node that is down.`
+	levelAbout = `Prints the log level of the daemon that runs in the same pod, or sets another one until the
+daemon ends:
 kubectl exec POD -- /sidecar-cni-installer log-level debug`
 )
 
@@ -83,7 +85,8 @@ func (e env) run(ctx context.Context) error {
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
 	root.CompletionOptions.DisableDefaultCmd = true
-	for _, c := range []*cobra.Command{e.runCommand(ctx), e.uninstallCommand(ctx), e.withdrawCommand(ctx), e.levelCommand(ctx)} {
+	for _, c := range []*cobra.Command{e.runCommand(ctx), e.uninstallCommand(ctx),
+		e.withdrawCommand(ctx), e.levelCommand(ctx)} {
 		root.AddCommand(c)
 	}
 	return root.Execute()
@@ -110,7 +113,8 @@ func (e env) newSettings() *settings {
 // runCommand makes one pass, or all of them.
 func (e env) runCommand(ctx context.Context) *cobra.Command {
 	s := e.newSettings()
-	c := e.command("run", "keep the plugin in the node's chain", runAbout, append(s.common(), s.runOnly()))
+	c := e.command("run", "keep the plugin in the node's chain", runAbout,
+		append(s.common(), s.runOnly()))
 	c.RunE = func(*cobra.Command, []string) error {
 		log, level := loglevel.New(s.agent.logLevel, e.stderr)
 		switch {
@@ -126,16 +130,40 @@ func (e env) runCommand(ctx context.Context) *cobra.Command {
 	return c
 }
 
+// single makes one pass, and waits until the runtime has loaded what was written.
+func (s *settings) single(ctx context.Context, log *zap.Logger) error {
+	client, err := s.api.Client()
+	if err != nil {
+		return err
+	}
+	r, err := s.newReconciler(client, log)
+	if err != nil {
+		return err
+	}
+	if err := r.Start(ctx, false); err != nil {
+		return err
+	}
+	return r.Once(ctx)
+}
+
+// preview prints what a pass would change.
+func (s *settings) preview(ctx context.Context, out io.Writer, log *zap.Logger) error {
+	r := reconcile.New(s.node, reconcile.Sources{Account: access.AccountUID}, log)
+	return r.Pass(ctx, reconcile.Preview).Print(out)
+}
+
 func (e env) uninstallCommand(ctx context.Context) *cobra.Command {
 	s := e.newSettings()
-	c := e.command("uninstall", "take the node out again", uninstallAbout, append(s.common(), s.uninstallOnly()))
+	c := e.command("uninstall", "take the node out again", uninstallAbout,
+		append(s.common(), s.uninstallOnly()))
 	c.RunE = func(*cobra.Command, []string) error { return s.uninstall(ctx, e.stderr) }
 	return c
 }
 
 func (e env) withdrawCommand(ctx context.Context) *cobra.Command {
 	s := e.newSettings()
-	c := e.command("withdraw", "take all nodes out again", withdrawAbout, []flags.Group{s.withdrawOnly()})
+	c := e.command("withdraw", "take all nodes out again", withdrawAbout,
+		[]flags.Group{s.withdrawOnly()})
 	c.RunE = func(*cobra.Command, []string) error {
 		config, err := s.api.Config()
 		if err != nil {
@@ -149,20 +177,11 @@ func (e env) withdrawCommand(ctx context.Context) *cobra.Command {
 // levelCommand shows or changes the log level of the daemon that runs in the same pod.
 func (e env) levelCommand(ctx context.Context) *cobra.Command {
 	s := e.newSettings()
-	c := e.command("log-level", "show or set the log level of the running daemon", levelAbout, []flags.Group{s.levelOnly()})
+	c := e.command("log-level", "show or set the log level of the running daemon", levelAbout,
+		[]flags.Group{s.levelOnly()})
 	c.Use, c.Args = "log-level [debug|info|warn|error]", cobra.MaximumNArgs(1)
 	c.RunE = func(_ *cobra.Command, args []string) error {
-		if len(args) > 0 && !slices.Contains(loglevel.Words, args[0]) {
-			return fmt.Errorf("log level %q: want one of %s", args[0], strings.Join(loglevel.Words, ", "))
-		}
-		host, port, err := net.SplitHostPort(s.agent.listen)
-		if err != nil {
-			return fmt.Errorf("--listen: %w", err)
-		}
-		if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
-			host = "localhost"
-		}
-		return loglevel.Ask(ctx, net.JoinHostPort(host, port), args, e.stdout)
+		return loglevel.Ask(ctx, s.agent.listen, args, e.stdout)
 	}
 	return c
 }

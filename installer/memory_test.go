@@ -96,15 +96,18 @@ func TestANodeFullOfTheLargestPods(t *testing.T) {
 				app.Env = append(app.Env, corev1.EnvVar{Name: fmt.Sprint("A", i)})
 			}
 		}},
-		"many containers": {fullNode / 16, http.StatusServiceUnavailable, func(p *corev1.Pod, _ int) {
-			for range 20 {
-				name := fmt.Sprint("c", len(p.Spec.Containers))
-				p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: name, Image: "a"})
-			}
-		}},
+		"many containers": {fullNode / 16, http.StatusServiceUnavailable,
+			func(p *corev1.Pod, _ int) {
+				for range 20 {
+					name := fmt.Sprint("c", len(p.Spec.Containers))
+					p.Spec.Containers = append(p.Spec.Containers,
+						corev1.Container{Name: name, Image: "a"})
+				}
+			}},
 		"arguments, and no sidecar": {fullNode, http.StatusOK, func(p *corev1.Pod, n int) {
 			delete(p.Annotations, "sidecar.istio.io/status")
-			p.Spec.Containers[0].Args = append(p.Spec.Containers[0].Args, strings.Repeat("x", n-100))
+			p.Spec.Containers[0].Args = append(p.Spec.Containers[0].Args,
+				strings.Repeat("x", n-100))
 		}},
 	}
 	for name, kind := range kinds {
@@ -119,7 +122,8 @@ func TestANodeFullOfTheLargestPods(t *testing.T) {
 				for i := range kind.pods {
 					one := *pod
 					one.ObjectMeta = metav1.ObjectMeta{
-						Namespace: "shop", Name: fmt.Sprint("web-", i), UID: types.UID(fmt.Sprint(i)),
+						Namespace: "shop", Name: fmt.Sprint("web-", i),
+						UID:         types.UID(fmt.Sprint(i)),
 						Annotations: pod.Annotations,
 					}
 					r.api.Put(&one)

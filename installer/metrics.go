@@ -37,11 +37,13 @@ func newMetrics(reg prometheus.Registerer) *nodeMetrics {
 	m := &nodeMetrics{
 		chain: with.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "sidecar_cni_chain_state",
-			Help: "The state of the node's chain: 1 for the reason and the way that hold, 0 for the reasons that do not.",
+			Help: "The state of the node's chain: 1 for the reason and the way that hold, 0 for " +
+				"the reasons that do not.",
 		}, []string{"reason", "way"}),
 		passes: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecar_cni_passes_total",
-			Help: "Passes over the node, by whether they changed something or left the chain not effective.",
+			Help: "Passes over the node, by whether they changed something or left the chain not " +
+				"effective.",
 		}, []string{"result"}),
 		last: with.NewGauge(prometheus.GaugeOpts{
 			Name: "sidecar_cni_last_pass_timestamp_seconds",
@@ -57,7 +59,8 @@ func newMetrics(reg prometheus.Registerer) *nodeMetrics {
 		}, []string{"backend"}),
 		expiry: with.NewGauge(prometheus.GaugeOpts{
 			Name: "sidecar_cni_token_expiry_timestamp_seconds",
-			Help: "When the plugin's token for the API server runs out, in seconds since 1970; 0 if it does not.",
+			Help: "When the plugin's token for the API server runs out, in seconds since 1970; 0 " +
+				"if it does not.",
 		}),
 	}
 	for _, result := range []string{passUnchanged, passChanged, passFailed} {

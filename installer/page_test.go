@@ -73,7 +73,8 @@ func page() string {
 	for _, g := range append(s.common(), s.runOnly(), s.uninstallOnly()) {
 		fmt.Fprintf(&b, "\n## %s\n\n| flag | default | values | |\n|---|---|---|---|\n", g.Title)
 		for _, one := range g.Settings {
-			fmt.Fprintf(&b, "| `--%s` | %s | %s | %s |\n", one.Name, quoted(one.Initial), quoted(strings.Join(one.Words, ", ")), one.About)
+			fmt.Fprintf(&b, "| `--%s` | %s | %s | %s |\n", one.Name, quoted(one.Initial),
+				quoted(strings.Join(one.Words, ", ")), one.About)
 		}
 	}
 	b.WriteString(reasonsHead)
@@ -109,6 +110,7 @@ func TestSettingsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("docs/installer.md is not what the tables say (-table +page); `make generate` writes it anew:\n%s", diff)
+		t.Errorf("docs/installer.md is not what the tables say (-table +page); `make generate` "+
+			"writes it anew:\n%s", diff)
 	}
 }

@@ -21,7 +21,8 @@ func (d *daemon) publish(ctx context.Context, now reconcile.State) {
 		if now.Ready() {
 			log = d.log.Info
 		}
-		log("evaluated node", zap.String("outcome", string(now.Why)), zap.String("way", string(now.Way)), zap.String("reason", now.Text))
+		log("evaluated node", zap.String("outcome", string(now.Why)),
+			zap.String("way", string(now.Way)), zap.String("reason", now.Text))
 		d.lastReported = time.Time{}
 		if now.Ready() {
 			d.repairer.Soon() // what started meanwhile may be open
@@ -31,7 +32,8 @@ func (d *daemon) publish(ctx context.Context, now reconcile.State) {
 	d.shown.set(now)
 	// A Node object may be made anew under a running agent, with the taint.
 	again := d.report.untaint && now.Ready() && time.Since(d.lastReported) > reportEvery
-	if now.Why == reconcile.Superseded || !d.lastReported.IsZero() && !again || now.Why == reconcile.Effective && !d.stands(now) {
+	if now.Why == reconcile.Superseded || !d.lastReported.IsZero() && !again ||
+		now.Why == reconcile.Effective && !d.stands(now) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -49,12 +51,14 @@ func (d *daemon) updateNode(ctx context.Context, now reconcile.State) error {
 	if d.report.untaint && now.Ready() {
 		removed, err := d.object.RemoveTaint(ctx)
 		if removed {
-			d.log.Info("removed taint", zap.String("node", d.nodeName), zap.String("taint", nodestatus.Taint))
+			d.log.Info("removed taint", zap.String("node", d.nodeName),
+				zap.String("taint", nodestatus.Taint))
 		}
 		errs = append(errs, err)
 	}
 	if d.report.condition {
-		_, err := d.object.Report(ctx, nodestatus.Condition{Ready: now.Ready(), Reason: now.Why.Camel(), Message: now.Text})
+		_, err := d.object.Report(ctx,
+			nodestatus.Condition{Ready: now.Ready(), Reason: now.Why.Camel(), Message: now.Text})
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -62,5 +66,6 @@ func (d *daemon) updateNode(ctx context.Context, now reconcile.State) error {
 
 // reference names the Node object as the kubelet does in its Events.
 func (d *daemon) reference() corev1.ObjectReference {
-	return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: d.nodeName, UID: types.UID(d.nodeName)}
+	return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: d.nodeName,
+		UID: types.UID(d.nodeName)}
 }

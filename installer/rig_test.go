@@ -36,7 +36,8 @@ var programs = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for name, folder := range map[string]string{"sidecar-cni-installer": ".", "sidecar-cni": "../plugin"} {
+	for name, folder := range map[string]string{"sidecar-cni-installer": ".",
+		"sidecar-cni": "../plugin"} {
 		cmd := exec.Command("go", "build", "-o", filepath.Join(dir, name), folder)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -112,9 +113,12 @@ func (r *rig) write(name, data string) {
 // flags are what every daemon here has. Later ones win.
 func (r *rig) flags(more ...string) []string {
 	return append([]string{
-		"--conf-dir", r.path("conf"), "--bin-dir", r.path("bin"), "--run-dir", r.path("run"), "--cache-dir", r.path("cache"),
-		"--multus-conf-dir", r.path("multus"), "--platform", "kubeadm", "--runtime-socket", r.path("no.sock"), "--node-name", "node-1",
-		"--kubeconfig", r.api.Kubeconfig(), "--token-file", r.api.TokenFile(), "--ca-file", r.api.CAFile(),
+		"--conf-dir", r.path("conf"), "--bin-dir", r.path("bin"), "--run-dir", r.path("run"),
+		"--cache-dir", r.path("cache"),
+		"--multus-conf-dir", r.path("multus"), "--platform", "kubeadm", "--runtime-socket",
+		r.path("no.sock"), "--node-name", "node-1",
+		"--kubeconfig", r.api.Kubeconfig(), "--token-file", r.api.TokenFile(), "--ca-file",
+		r.api.CAFile(),
 		"--api-server", "https://127.0.0.1:6443", "--repair", "off",
 	}, more...)
 }
@@ -124,7 +128,8 @@ func (r *rig) run(command string, more ...string) (string, error) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(r.built, "sidecar-cni-installer"), append([]string{command}, r.flags(more...)...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(r.built, "sidecar-cni-installer"),
+		append([]string{command}, r.flags(more...)...)...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -236,7 +241,9 @@ func (d *daemon) says(status int, words ...string) {
 	var text string
 	until(d.t, fmt.Sprintf("/readyz says %d %q", status, words), func() bool {
 		code, text = d.get("/readyz")
-		return code == status && !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
+		return code == status &&
+			!slices.ContainsFunc(words,
+				func(word string) bool { return !strings.Contains(text, word) })
 	})
 }
 

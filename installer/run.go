@@ -20,8 +20,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
+	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/installer/access"
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
+	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/installer/nodestatus"
 	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
@@ -58,14 +61,17 @@ type daemon struct {
 	shown      *pages
 	seen       atomic.Pointer[view]
 
-	conflict     reconcile.Conflict
-	placed       reconcile.State    // what the last pass came to, or what another writer has made of it since
-	since        time.Time          // when our work was put where it stands
-	contested    bool               // it was undone again, and has not stood for a while since
-	last         reconcile.State    // what is published
-	passed       time.Time          // when the last pass ended
-	lastReported time.Time          // when the state was written to the Node object; zero if it is still to be
-	asked        chan chan struct{} // asks for a pass; the channel in it is closed when that is over
+	conflict reconcile.Conflict
+	// what the last pass came to, or what another writer has made of it since
+	placed    reconcile.State
+	since     time.Time       // when our work was put where it stands
+	contested bool            // it was undone again, and has not stood for a while since
+	last      reconcile.State // what is published
+	passed    time.Time       // when the last pass ended
+	// when the state was written to the Node object; zero if it is still to be
+	lastReported time.Time
+	// asks for a pass; the channel in it is closed when that is over
+	asked chan chan struct{}
 }
 
 // view is what those need to know of the node who run beside the passes.
@@ -88,8 +94,10 @@ func (s *settings) runDaemon(ctx context.Context, log *zap.Logger, level zap.Ato
 		return fmt.Errorf("--listen: %w", err)
 	}
 	where := d.reconciler.Known().Where
-	log.Info("started agent", zap.String("node", d.nodeName), zap.String("platform", where.Platform.Name), zap.String("why", where.Evidence),
-		zap.String("path", where.Conf.Path), zap.String("backend", d.seen.Load().backend), zap.String("version", version()))
+	log.Info("started agent", zap.String("node", d.nodeName),
+		zap.String("platform", where.Platform.Name), zap.String("why", where.Evidence),
+		zap.String("path", where.Conf.Path), zap.String("backend", d.seen.Load().backend),
+		zap.String("version", version()))
 	all, ctx := errgroup.WithContext(ctx)
 	all.Go(func() error { d.pods.Run(ctx); return nil })
 	all.Go(func() error { d.classes.Run(ctx); return nil })
@@ -129,10 +137,12 @@ func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, erro
 	}
 	d := &daemon{
 		nodeName: s.agent.node, report: s.report, log: log,
-		client: client, object: nodestatus.New(client, s.agent.node), registry: prometheus.NewRegistry(),
-		asked: make(chan chan struct{}),
+		client: client, object: nodestatus.New(client, s.agent.node),
+		registry: prometheus.NewRegistry(),
+		asked:    make(chan chan struct{}),
 	}
-	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	d.registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if d.reconciler, err = s.newReconciler(client, log); err != nil {
 		return nil, err
 	}
@@ -147,8 +157,10 @@ func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, erro
 		return nil, err
 	}
 	d.shared = &agent.Shared{
-		Server: agent.NewServer(agent.Known{Pods: d.pods, Handler: d.classes.Handler}, d.events, d.registry, log),
-		Path:   s.node.Dirs.Socket(), Pods: d.pods, Leads: func() bool { return d.seen.Load().leads }, Refresh: d.passNow, Log: log,
+		Server: agent.NewServer(agent.Known{Pods: d.pods, Handler: d.classes.Handler}, d.events,
+			d.registry, log),
+		Path: s.node.Dirs.Socket(), Pods: d.pods, Leads: func() bool { return d.seen.Load().leads },
+		Refresh: d.passNow, Log: log,
 	}
 	_, d.last = reconcile.Decide(s.node, reconcile.Observation{})
 	d.shown = &pages{synced: d.pods.Synced, serving: d.shared.Serving}
@@ -158,13 +170,48 @@ func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, erro
 	return d, err
 }
 
+// hostProc shows the host's processes: the pod of the installer shares their namespace, if repair
+// is on.
+const hostProc = "/proc"
+
+func (d *daemon) newRepairer(s *settings) (*repair.Repairer, error) {
+	entry, err := d.reconciler.Entry()
+	if err != nil {
+		return nil, err
+	}
+	config := repair.Config{
+		Mode:     repair.Mode(s.pods.mode),
+		Redirect: netconf.Parse(entry).Redirect,
+		Records:  record.Dir(s.node.Dirs.Records()),
+		HostProc: hostProc,
+	}
+	if s.pods.label {
+		config.Label = repair.Label
+	}
+	if root := s.node.Plugin.HostRoot; root != "" {
+		config.InRoot = func(do func() error) error { return node.InRoot(root, do) }
+	}
+	return repair.New(config, repair.Deps{
+		Backend: func() string { return d.seen.Load().backend },
+		Hold: func() bool {
+			return d.shown.now.Load().Why == reconcile.Reason(chain.OtherMesh)
+		},
+		Ready:        func() bool { return d.shown.now.Load().Ready() },
+		NetworkFirst: func() bool { return d.seen.Load().networkFirst },
+		Pods:         d.pods.List, Handler: d.classes.Handler, Client: d.client, Events: d.events,
+		Registry: d.registry, Log: d.log,
+	}), nil
+}
+
 // newReconciler makes the part that makes passes.
-func (s *settings) newReconciler(client *rest.RESTClient, log *zap.Logger) (*reconcile.Reconciler, error) {
+func (s *settings) newReconciler(client *rest.RESTClient,
+	log *zap.Logger) (*reconcile.Reconciler, error) {
 	cfg := s.node
 	cfg.Plugin.APIServer = cmp.Or(cfg.Plugin.APIServer, s.api.InCluster)
 	if cfg.Plugin.APIServer == "" {
 		return nil, errors.New(
-			"--api-server: not set, and KUBERNETES_SERVICE_HOST and _PORT are not in the environment")
+			"--api-server: not set, and KUBERNETES_SERVICE_HOST and _PORT are not in the " +
+				"environment")
 	}
 	sources := reconcile.Sources{
 		Node:    nodestatus.New(client, s.agent.node).Info,
@@ -172,7 +219,8 @@ func (s *settings) newReconciler(client *rest.RESTClient, log *zap.Logger) (*rec
 		Token:   s.token.Source(client, cfg.Namespace), TokenFile: s.token.Path(),
 	}
 	if s.agent.pod != "" {
-		sources.Created = access.OwnPod{Client: client, Namespace: cfg.Namespace, Name: s.agent.pod, UID: cfg.PodUID}.Created
+		sources.Created = access.OwnPod{Client: client, Namespace: cfg.Namespace, Name: s.agent.pod,
+			UID: cfg.PodUID}.Created
 	}
 	return reconcile.New(cfg, sources, log), nil
 }
@@ -219,7 +267,8 @@ func (d *daemon) reconcileLoop(ctx context.Context) error {
 
 // concerned reports whether there is anything new since the last pass, our own changes aside.
 func (d *daemon) concerned() bool {
-	return !d.conflict.Pausing(time.Now()) && (d.reconciler.Changed() || time.Since(d.passed) >= passEvery)
+	return !d.conflict.Pausing(time.Now()) &&
+		(d.reconciler.Changed() || time.Since(d.passed) >= passEvery)
 }
 
 // share has those who run beside the passes know what is known of the node.

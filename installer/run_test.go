@@ -42,10 +42,12 @@ func TestADaemonBringsThePluginInAndLeavesItThere(t *testing.T) {
 	}
 	want, err := os.ReadFile(filepath.Join(r.built, "sidecar-cni"))
 	r.must(err)
-	if got, err := os.ReadFile(r.path("bin", "sidecar-cni")); err != nil || string(got) != string(want) {
+	if got, err := os.ReadFile(r.path("bin", "sidecar-cni")); err != nil ||
+		string(got) != string(want) {
 		t.Errorf("the plugin's binary: %d bytes, %v; want %d", len(got), err, len(want))
 	}
-	if info, err := os.Stat(r.path("run", "agent.sock")); err != nil || info.Mode() != fs.ModeSocket|0o600 {
+	if info, err := os.Stat(r.path("run", "agent.sock")); err != nil ||
+		info.Mode() != fs.ModeSocket|0o600 {
 		t.Errorf("socket %v, %v", info, err)
 	}
 	for series, value := range map[string]string{
@@ -60,7 +62,8 @@ func TestADaemonBringsThePluginInAndLeavesItThere(t *testing.T) {
 		}
 	}
 	until, err := strconv.ParseFloat(d.metric("sidecar_cni_token_expiry_timestamp_seconds"), 64)
-	if left := time.Until(time.Unix(int64(until), 0)); err != nil || left < 50*time.Minute || left > time.Hour {
+	if left := time.Until(time.Unix(int64(until), 0)); err != nil || left < 50*time.Minute ||
+		left > time.Hour {
 		t.Errorf("the token is good for %v, %v; want an hour", left, err)
 	}
 
@@ -100,10 +103,14 @@ func TestUninstallAfterEachWay(t *testing.T) {
 		chain           []string
 	}{
 		{"inline", "10-bridge.conflist", bridge, "", []string{"bridge", "sidecar-cni"}},
-		{"owned", "10-bridge.conflist", bridge, "00-sidecar-cni.conflist", []string{"bridge", "sidecar-cni"}},
-		{"dropin", "10-bridge.conflist", bridge, "99-sidecar-cni.conf", []string{"bridge", "sidecar-cni"}},
-		{"inline", "05-cilium.conf", single, "05-cilium.conflist", []string{"cilium-cni", "sidecar-cni"}},
-		{"owned", "05-cilium.conf", single, "00-sidecar-cni.conflist", []string{"cilium-cni", "sidecar-cni"}},
+		{"owned", "10-bridge.conflist", bridge, "00-sidecar-cni.conflist",
+			[]string{"bridge", "sidecar-cni"}},
+		{"dropin", "10-bridge.conflist", bridge, "99-sidecar-cni.conf",
+			[]string{"bridge", "sidecar-cni"}},
+		{"inline", "05-cilium.conf", single, "05-cilium.conflist",
+			[]string{"cilium-cni", "sidecar-cni"}},
+		{"owned", "05-cilium.conf", single, "00-sidecar-cni.conflist",
+			[]string{"cilium-cni", "sidecar-cni"}},
 		{"auto", "00-multus.conf", multus, "NetworkAttachmentDefinition", []string{"multus"}},
 	} {
 		t.Run(row.way+" "+row.file, func(t *testing.T) {
@@ -147,7 +154,8 @@ func TestADirectoryThatIsMadeAnew(t *testing.T) {
 		t.Run(flag, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, files)
-			dir := r.path(strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(flag, "--"), "-dir"), "-conf"))
+			dir := r.path(strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(flag, "--"),
+				"-dir"), "-conf"))
 			r.must(os.MkdirAll(dir, 0o755))
 			mount, err := os.Open(dir)
 			r.must(err)
@@ -158,7 +166,8 @@ func TestADirectoryThatIsMadeAnew(t *testing.T) {
 			r.must(os.Mkdir(dir, 0o755))
 			select {
 			case err := <-d.ended:
-				if err == nil || !strings.Contains(d.log.String(), "deleted on the node after it was mounted: the agent has to be started anew") {
+				if err == nil || !strings.Contains(d.log.String(),
+					"deleted on the node after it was mounted: the agent has to be started anew") {
 					t.Errorf("it ended with %v\n%s", err, d.log)
 				}
 				if strings.Contains(d.log.String(), "set the chart's way") {
@@ -186,7 +195,8 @@ func TestADirectoryThatIsMadeAnewInItsParent(t *testing.T) {
 			mount, err := os.Open(r.path("opt"))
 			r.must(err)
 			defer mount.Close()
-			d := r.start("--bin-dir", fmt.Sprintf("/proc/%d/fd/%d/bin", os.Getpid(), mount.Fd())) // it is missing
+			// it is missing
+			d := r.start("--bin-dir", fmt.Sprintf("/proc/%d/fd/%d/bin", os.Getpid(), mount.Fd()))
 			d.says(200)
 			if parentToo {
 				r.must(os.RemoveAll(r.path("opt")))
@@ -212,11 +222,14 @@ func TestADirectoryThatIsMadeAnewInItsParent(t *testing.T) {
 // Multus where nobody told the chart of it: its directory is not mounted.
 func TestMultusThatTheChartWasNotTold(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, map[string]string{"00-multus.conf": `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus"}`})
+	r := newRig(t, map[string]string{
+		"00-multus.conf": `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus"}`})
 	d := r.start()
-	want := []string{r.path("multus") + ": no such file or directory", "set the chart's way to standalone, and its multusConfDir"}
+	want := []string{r.path("multus") + ": no such file or directory",
+		"set the chart's way to standalone, and its multusConfDir"}
 	d.says(503, want...)
-	if out, err := r.run("run", "--dry-run"); err == nil || !strings.Contains(out+err.Error(), want[1]) {
+	if out, err := r.run("run", "--dry-run"); err == nil ||
+		!strings.Contains(out+err.Error(), want[1]) {
 		t.Errorf("dry run: %v\n%s", err, out)
 	}
 	r.must(os.Mkdir(r.path("multus"), 0o755))
@@ -226,7 +239,8 @@ func TestMultusThatTheChartWasNotTold(t *testing.T) {
 // A cluster that gives up Multus gets an entry in its chain, and loses the standalone file.
 func TestFromStandaloneToInline(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, map[string]string{"00-multus.conf": `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus"}`})
+	r := newRig(t, map[string]string{
+		"00-multus.conf": `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus"}`})
 	r.must(os.Mkdir(r.path("multus"), 0o755))
 	d := r.start()
 	d.says(200, "NetworkAttachmentDefinition")
@@ -248,7 +262,8 @@ func TestADaemonObeysTheMarkerUntilItIsInstalledAnew(t *testing.T) {
 		t.Fatalf("uninstall: %v\n%s", err, out)
 	}
 	d.says(503, "uninstalled")
-	r.write("10-bridge.conflist", strings.Replace(bridge, "cni0", "cni1", 1)) // which would bring about a pass
+	// which would bring about a pass
+	r.write("10-bridge.conflist", strings.Replace(bridge, "cni0", "cni1", 1))
 	same := r.start("--install-id", "first")
 	same.says(503, "uninstalled")
 	if got := r.chain(); !slices.Equal(got, []string{"bridge"}) {
@@ -266,9 +281,11 @@ func TestAnUninstallationThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
 	at := time.Now().Truncate(time.Second)
-	for name, created := range map[string]time.Time{"older": at.Add(-time.Hour), "same": at, "later": at.Add(time.Second)} {
+	for name, created := range map[string]time.Time{"older": at.Add(-time.Hour), "same": at,
+		"later": at.Add(time.Second)} {
 		r.api.Put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: "kube-system", UID: types.UID(name), CreationTimestamp: metav1.NewTime(created),
+			Name: name, Namespace: "kube-system", UID: types.UID(name),
+			CreationTimestamp: metav1.NewTime(created),
 		}})
 	}
 	agent := func(name string) *daemon {
@@ -280,28 +297,34 @@ func TestAnUninstallationThatWasGivenUp(t *testing.T) {
 	out.says(200, "ready: the node is out")
 	first.says(503, "uninstalled")
 	first.stop()
-	for _, name := range []string{"older", "same", "gone"} { // a container that is started again, and one that nobody vouches for
+	// a container that is started again, and one that nobody vouches for
+	for _, name := range []string{"older", "same", "gone"} {
 		a := agent(name)
 		a.says(503, "uninstalled")
 		a.stop()
 	}
-	other := r.start("--install-id", "one", "--pod-name", "later", "--pod-uid", "another") // of that name, and of another uid
+	// of that name, and of another uid
+	other := r.start("--install-id", "one", "--pod-name", "later", "--pod-uid", "another")
 	other.says(503, "uninstalled")
 	other.stop()
 	if got := r.chain(); !slices.Equal(got, []string{"bridge"}) {
 		t.Errorf("chain %q", got)
 	}
 	agent("later").says(200, "10-bridge.conflist runs our entry")
-	const gaveUp = "an agent whose pod was created after this uninstallation began has taken the node in again"
+	const gaveUp = "an agent whose pod was created after this uninstallation began has taken the " +
+		"node in again"
 	out.says(200, gaveUp)
 	out.stop()
-	again := r.stay("--install-id", "one", "--withdrawn", at.UTC().Format(time.RFC3339)) // its container is started once more
+	// its container is started once more
+	again := r.stay("--install-id", "one", "--withdrawn", at.UTC().Format(time.RFC3339))
 	again.says(200, gaveUp)
 	if got := r.chain(); !slices.Equal(got, []string{"bridge", "sidecar-cni"}) {
 		t.Errorf("chain %q", got)
 	}
 	again.stop()
-	r.stay("--install-id", "one", "--withdrawn", at.Add(time.Minute).UTC().Format(time.RFC3339)).says(200, "ready: the node is out") // the next one
+	// the next one
+	r.stay("--install-id", "one", "--withdrawn", at.Add(time.Minute).UTC().Format(time.RFC3339)).
+		says(200, "ready: the node is out")
 }
 
 // TestANodeThatWasTakenOutByHand stays out when the others come back.
@@ -311,8 +334,10 @@ func TestANodeThatWasTakenOutByHand(t *testing.T) {
 	if out, err := r.run("uninstall", "--install-id", "one"); err != nil {
 		t.Fatalf("uninstall: %v\n%s", err, out)
 	}
-	r.stay("--install-id", "one", "--withdrawn", "2026-01-02T03:04:05Z").says(200, "ready: the node is out")
-	r.api.Put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "later", Namespace: "kube-system", CreationTimestamp: metav1.Now()}})
+	r.stay("--install-id", "one", "--withdrawn", "2026-01-02T03:04:05Z").says(200,
+		"ready: the node is out")
+	r.api.Put(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "later", Namespace: "kube-system",
+		CreationTimestamp: metav1.Now()}})
 	r.start("--install-id", "one", "--pod-name", "later").says(503, "uninstalled")
 }
 
@@ -329,12 +354,14 @@ func TestUninstallOfADirectoryThatWasDeleted(t *testing.T) {
 			mount, err := os.Open(r.path("etc"))
 			r.must(err)
 			defer mount.Close()
-			d := r.stay("--conf-dir", filepath.Join(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), mount.Fd()), below))
+			d := r.stay("--conf-dir",
+				filepath.Join(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), mount.Fd()), below))
 			d.says(200, "ready: the node is out")
 			r.must(os.RemoveAll(r.path("etc")))
 			select {
 			case err := <-d.ended:
-				if err == nil || !strings.Contains(d.log.String(), "deleted on the node after it was mounted") {
+				if err == nil || !strings.Contains(d.log.String(),
+					"deleted on the node after it was mounted") {
 					t.Errorf("it ended with %v\n%s", err, d.log)
 				}
 			case <-time.After(awaitTimeout):
@@ -350,7 +377,8 @@ func TestALinkOutOfTheParent(t *testing.T) {
 	for _, flag := range []string{"--bin-dir", "--conf-dir"} {
 		r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
 		r.must(os.Symlink("/nowhere/cni", r.path("link")))
-		r.start(flag, r.path("link")).says(503, "it is a link to /nowhere/cni", "mountParents to false")
+		r.start(flag, r.path("link")).says(503, "it is a link to /nowhere/cni",
+			"mountParents to false")
 	}
 }
 
@@ -360,8 +388,9 @@ func TestUninstallTakesBackWhatWasSaid(t *testing.T) {
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
 	for name, node := range map[string]string{"here": "node-1", "elsewhere": "node-2"} {
 		r.api.Put(&corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID(name), Labels: map[string]string{"sidecar-cni.io/redirection": "missing", "app": "a"}},
-			Spec:       corev1.PodSpec{NodeName: node},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID(name),
+				Labels: map[string]string{"sidecar-cni.io/redirection": "missing", "app": "a"}},
+			Spec: corev1.PodSpec{NodeName: node},
 		})
 	}
 	d := r.start("--node-condition")
@@ -390,12 +419,14 @@ func TestUninstallKeepsABinaryThatACachedResultNames(t *testing.T) {
 	d.stop()
 	conf, err := os.ReadFile(r.path("conf", "10-bridge.conflist"))
 	r.must(err)
-	cached, err := json.Marshal(map[string]any{"kind": "cniCacheV1", "containerId": "c", "config": conf, "ifName": "eth0", "networkName": "pods"})
+	cached, err := json.Marshal(map[string]any{"kind": "cniCacheV1", "containerId": "c",
+		"config": conf, "ifName": "eth0", "networkName": "pods"})
 	r.must(err)
 	r.must(os.MkdirAll(r.path("cache", "results"), 0o755))
 	r.must(os.WriteFile(r.path("cache", "results", "pods-c-eth0"), cached, 0o600))
 	out, err := r.run("uninstall")
-	if _, gone := os.Stat(r.path("bin", "sidecar-cni")); err != nil || gone != nil || !strings.Contains(out, "1 results in") {
+	if _, gone := os.Stat(r.path("bin", "sidecar-cni")); err != nil || gone != nil ||
+		!strings.Contains(out, "1 results in") {
 		t.Errorf("uninstall: %v, binary: %v\n%s", err, gone, out)
 	}
 	r.must(os.Remove(r.path("cache", "results", "pods-c-eth0")))
@@ -412,7 +443,8 @@ func TestADaemonFollowsThePrimary(t *testing.T) {
 	d.says(503, "no_network", "waiting for the network plugin")
 	r.write("50-bridge.conflist", bridge)
 	d.says(200, "50-bridge.conflist")
-	r.write("10-calico.conflist", strings.NewReplacer(`"pods"`, `"k8s-pod-network"`, `"bridge"`, `"calico"`).Replace(bridge))
+	r.write("10-calico.conflist",
+		strings.NewReplacer(`"pods"`, `"k8s-pod-network"`, `"bridge"`, `"calico"`).Replace(bridge))
 	d.says(200, "10-calico.conflist")
 	if got := r.chain(); !slices.Equal(got, []string{"calico", "sidecar-cni"}) {
 		t.Errorf("chain %q", got)
@@ -485,15 +517,18 @@ func TestANeighbourThatInsists(t *testing.T) {
 	}
 	until(t, "an Event tells of it", func() bool {
 		return slices.ContainsFunc(r.api.Events(), func(e *corev1.Event) bool {
-			return e.Reason == "SidecarChainConflict" && e.InvolvedObject.Kind == "Node" && strings.Contains(e.Message, "10-bridge.conflist")
+			return e.Reason == "SidecarChainConflict" && e.InvolvedObject.Kind == "Node" &&
+				strings.Contains(e.Message, "10-bridge.conflist")
 		})
 	})
 	cpu := d.cpu()
-	until(t, "a while is over", func() bool { d.get("/healthz"); return time.Now().After(cpu.at.Add(2 * time.Second)) })
+	until(t, "a while is over",
+		func() bool { d.get("/healthz"); return time.Now().After(cpu.at.Add(2 * time.Second)) })
 	if spent := d.cpu().spent - cpu.spent; spent > 500*time.Millisecond {
 		t.Errorf("%v of CPU in 2 s of peace", spent)
 	}
-	if passes, err := strconv.Atoi(d.metric(`sidecar_cni_passes_total{result="unchanged"}`)); err != nil || passes > 2 {
+	if passes, err := strconv.Atoi(
+		d.metric(`sidecar_cni_passes_total{result="unchanged"}`)); err != nil || passes > 2 {
 		t.Errorf("%d passes changed nothing, %v: our own writes brought them about", passes, err)
 	}
 }
@@ -528,7 +563,8 @@ func TestTokenRotation(t *testing.T) {
 		r.must(os.Symlink(name, r.path("token", "..data_tmp")))
 		r.must(os.Rename(r.path("token", "..data_tmp"), r.path("token", "..data")))
 	}
-	first, second := apiserver.Token(apiserver.Account, time.Now().Add(time.Hour)), apiserver.Token(apiserver.Account, time.Now().Add(2*time.Hour))
+	first, second := apiserver.Token(apiserver.Account, time.Now().Add(time.Hour)),
+		apiserver.Token(apiserver.Account, time.Now().Add(2*time.Hour))
 	rotate("..1", first)
 	r.must(os.Symlink("..data/token", r.path("token", "token")))
 	d := r.start("--token-file", r.path("token", "token"))
@@ -585,18 +621,21 @@ func TestTheTaintIsRemovedOnceTheChainIsEffective(t *testing.T) {
 	r := newRig(t, nil)
 	object := r.api.Node("node-1")
 	own := corev1.Taint{Key: "sidecar-cni.io/not-ready", Effect: corev1.TaintEffectNoSchedule}
-	other := corev1.Taint{Key: "node.kubernetes.io/unreachable", Effect: corev1.TaintEffectNoExecute}
+	other := corev1.Taint{Key: "node.kubernetes.io/unreachable",
+		Effect: corev1.TaintEffectNoExecute}
 	object.Spec.Taints = []corev1.Taint{other, own}
 	r.api.PutNode(object)
 	d := r.start("--untaint", "--node-condition")
 	d.says(503, "no_network")
-	until(t, "the condition says no", func() bool { return condition(r.api.Node("node-1")) == "False NoNetwork" })
+	until(t, "the condition says no",
+		func() bool { return condition(r.api.Node("node-1")) == "False NoNetwork" })
 	if got := r.api.Node("node-1").Spec.Taints; len(got) != 2 {
 		t.Errorf("taints %v", got)
 	}
 	r.write("10-bridge.conflist", bridge)
 	until(t, "the taint is gone", func() bool { return len(r.api.Node("node-1").Spec.Taints) == 1 })
-	until(t, "the condition says yes", func() bool { return condition(r.api.Node("node-1")) == "True Effective" })
+	until(t, "the condition says yes",
+		func() bool { return condition(r.api.Node("node-1")) == "True Effective" })
 	if diff := cmp.Diff([]corev1.Taint{other}, r.api.Node("node-1").Spec.Taints); diff != "" {
 		t.Errorf("taints (-want +got):\n%s", diff)
 	}
@@ -608,12 +647,14 @@ func TestNothingIsToldBeforeTheEntryHasStood(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
 	object := r.api.Node("node-1")
-	object.Spec.Taints = []corev1.Taint{{Key: "sidecar-cni.io/not-ready", Effect: corev1.TaintEffectNoSchedule}}
+	object.Spec.Taints = []corev1.Taint{{Key: "sidecar-cni.io/not-ready",
+		Effect: corev1.TaintEffectNoSchedule}}
 	r.api.PutNode(object)
 	d := r.start("--untaint", "--node-condition")
 	d.says(200)
 	early, shown := "", []int{200}
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Second); time.Now().
+		Before(end); time.Sleep(50 * time.Millisecond) {
 		if len(r.chain()) == 2 {
 			r.write("10-bridge.conflist", bridge)
 		}
@@ -633,7 +674,8 @@ func TestNothingIsToldBeforeTheEntryHasStood(t *testing.T) {
 	}
 	d.says(200)
 	until(t, "the taint is gone", func() bool { return len(r.api.Node("node-1").Spec.Taints) == 0 })
-	until(t, "the condition says yes", func() bool { return condition(r.api.Node("node-1")) == "True Effective" })
+	until(t, "the condition says yes",
+		func() bool { return condition(r.api.Node("node-1")) == "True Effective" })
 }
 
 func condition(n *corev1.Node) string {
@@ -680,7 +722,8 @@ func TestTwoAgents(t *testing.T) {
 	third := r.start()
 	third.says(200, "runs our entry")
 	until(t, "the third agent answers", func() bool {
-		return third.metric(`sidecar_cni_socket_requests_total{code="200",path="healthz"}`) != "" || r.answers() != nil
+		return third.metric(`sidecar_cni_socket_requests_total{code="200",path="healthz"}`) != "" ||
+			r.answers() != nil
 	})
 	third.stop()
 	until(t, "the older agent answers again", func() bool { return r.answers() == nil })
@@ -704,10 +747,12 @@ func TestTwoAgentsWithoutANetwork(t *testing.T) {
 	newer.says(503, "no_network")
 	serves := func(d *daemon) bool {
 		before := d.metric(`sidecar_cni_socket_requests_total{code="200",path="healthz"}`)
-		return r.answers() == nil && d.metric(`sidecar_cni_socket_requests_total{code="200",path="healthz"}`) != before
+		return r.answers() == nil &&
+			d.metric(`sidecar_cni_socket_requests_total{code="200",path="healthz"}`) != before
 	}
 	until(t, "the newer agent answers", func() bool { return serves(newer) })
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); { // agents look after their sockets once a second
+	// agents look after their sockets once a second
+	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); {
 		if serves(older) {
 			t.Fatal("the older agent has taken the socket")
 		}
@@ -742,7 +787,8 @@ func TestANewerAgentThatCannotWorkIsNotInCharge(t *testing.T) {
 	newer := r.start("--backend", "iptables-nft")
 	newer.says(503, "no_backend")
 	r.write("10-bridge.conflist", bridge)
-	until(t, "the older agent has put us back", func() bool { return slices.Equal(r.chain(), []string{"bridge", "sidecar-cni"}) })
+	until(t, "the older agent has put us back",
+		func() bool { return slices.Equal(r.chain(), []string{"bridge", "sidecar-cni"}) })
 	older.says(200, "runs our entry")
 	if lost := append(older.logged("lost socket"), newer.logged("lost socket")...); lost != nil {
 		t.Errorf("the agents contend for the socket: %v", lost)
@@ -759,7 +805,8 @@ func TestUninstallByHand(t *testing.T) {
 	d.says(200)
 	foreign := r.path("conf", "sidecar-cni.d", "theirs")
 	r.must(os.WriteFile(foreign, nil, 0o600))
-	out, err := exec.Command(filepath.Join(r.built, "sidecar-cni-installer"), "uninstall", "--run-dir", r.path("run"), "--cache-dir", r.path("cache")).CombinedOutput()
+	out, err := exec.Command(filepath.Join(r.built, "sidecar-cni-installer"), "uninstall",
+		"--run-dir", r.path("run"), "--cache-dir", r.path("cache")).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -789,22 +836,26 @@ func TestADropInThatWasThereIsToldToTheRuntime(t *testing.T) {
 	r.must(os.Chtimes(r.path("conf"), long, long))
 	again := r.start()
 	again.says(200)
-	if info, err := os.Stat(r.path("conf")); err != nil || time.Since(info.ModTime()) > time.Minute {
+	if info, err := os.Stat(r.path("conf")); err != nil ||
+		time.Since(info.ModTime()) > time.Minute {
 		t.Errorf("nothing happened in the directory: %v", err)
 	}
 	again.stop()
 	r.api.Break(apiserver.SayText(503, 0, "etcd is away"))
 	last := r.start()
 	last.says(503, "the cache of the node's pods was not filled yet")
-	if got := r.chain(); !slices.Equal(got, []string{"bridge", "sidecar-cni"}) || len(last.logged("changed node")) > 0 {
-		t.Errorf("chain %q, changes %v, while nobody tells what the runtime is", got, last.logged("changed node"))
+	if got := r.chain(); !slices.Equal(got, []string{"bridge", "sidecar-cni"}) ||
+		len(last.logged("changed node")) > 0 {
+		t.Errorf("chain %q, changes %v, while nobody tells what the runtime is", got,
+			last.logged("changed node"))
 	}
 }
 
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
-	if out, err := r.run("run", "--once"); err != nil || !slices.Equal(r.chain(), []string{"bridge", "sidecar-cni"}) {
+	if out, err := r.run("run", "--once"); err != nil ||
+		!slices.Equal(r.chain(), []string{"bridge", "sidecar-cni"}) {
 		t.Errorf("%v, chain %q\n%s", err, r.chain(), out)
 	}
 	for name, row := range map[string]struct {
@@ -812,14 +863,18 @@ func TestOnce(t *testing.T) {
 		words string
 	}{
 		"a runtime without drop-ins": {[]string{"--way", "dropin"}, "no_drop_ins"},
-		"no such directory":          {[]string{"--conf-dir", r.path("nowhere")}, r.path("nowhere")},
-		"a wrong key":                {[]string{"--plugin-conf", `{"dedline":"3s"}`}, "dedline: the plugin has no such key"},
-		"a key with a flag":          {[]string{"--plugin-conf", `{"backend":"nftables"}`}, "there is a flag for it"},
-		"no JSON":                    {[]string{"--plugin-conf", `{`}, "--plugin-conf"},
-		"no token":                   {[]string{"--token-file", r.path("nowhere")}, "credentials"},
-		"no binary":                  {[]string{"--plugin-binary", r.path("nowhere")}, r.path("nowhere")},
-		"no node":                    {[]string{"--node-name", ""}, "--node-name"},
-		"iptables without the host":  {[]string{"--backend", "iptables-nft"}, "--host-root"},
+		"no such directory": {[]string{"--conf-dir", r.path("nowhere")},
+			r.path("nowhere")},
+		"a wrong key": {[]string{"--plugin-conf", `{"dedline":"3s"}`},
+			"dedline: the plugin has no such key"},
+		"a key with a flag": {[]string{"--plugin-conf", `{"backend":"nftables"}`},
+			"there is a flag for it"},
+		"no JSON":  {[]string{"--plugin-conf", `{`}, "--plugin-conf"},
+		"no token": {[]string{"--token-file", r.path("nowhere")}, "credentials"},
+		"no binary": {[]string{"--plugin-binary", r.path("nowhere")},
+			r.path("nowhere")},
+		"no node":                   {[]string{"--node-name", ""}, "--node-name"},
+		"iptables without the host": {[]string{"--backend", "iptables-nft"}, "--host-root"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := r.run("run", append([]string{"--once"}, row.flags...)...)
@@ -838,7 +893,8 @@ func TestAWrongPlatformIsNoticed(t *testing.T) {
 	r.api.PutNode(object)
 	d := r.start()
 	d.says(200)
-	if got := d.logged("node looks like another platform"); len(got) != 1 || got[0]["want"] != "k3s" || got[0]["platform"] != "kubeadm" {
+	if got := d.logged("node looks like another platform"); len(got) != 1 ||
+		got[0]["want"] != "k3s" || got[0]["platform"] != "kubeadm" {
 		t.Errorf("logged %v", got)
 	}
 }
@@ -847,12 +903,14 @@ func TestDryRun(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, map[string]string{"10-bridge.conflist": bridge})
 	before := r.tree(".")
-	out, err := r.run("run", "--dry-run", "--kubeconfig", "/nowhere", "--node-name", "", "--token-file", "/nowhere")
+	out, err := r.run("run", "--dry-run", "--kubeconfig", "/nowhere", "--node-name", "",
+		"--token-file", "/nowhere")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, words := range []string{
-		"way inline, network pods of 10-bridge.conflist", "+++ 10-bridge.conflist", `+    {"type":"sidecar-cni"`, "sidecar-cni: it would be written",
+		"way inline, network pods of 10-bridge.conflist", "+++ 10-bridge.conflist",
+		`+    {"type":"sidecar-cni"`, "sidecar-cni: it would be written",
 	} {
 		if !strings.Contains(out, words) {
 			t.Errorf("no %q in\n%s", words, out)
@@ -864,7 +922,9 @@ func TestDryRun(t *testing.T) {
 	if out, err := r.run("uninstall"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if out, err := r.run("run", "--dry-run"); err != nil || !strings.Contains(out, "no change: the node was taken out") || strings.Contains(out, "+++") {
+	if out, err := r.run("run", "--dry-run"); err != nil ||
+		!strings.Contains(out, "no change: the node was taken out") ||
+		strings.Contains(out, "+++") {
 		t.Errorf("on a node that was taken out: %v\n%s", err, out)
 	}
 }

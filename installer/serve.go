@@ -36,7 +36,8 @@ func (p *pages) ready() (string, bool) {
 	case now.Why == reconcile.Effective && !p.serving():
 		return "not ready: the plugin's questions are not answered yet", false
 	case !p.synced():
-		return "not ready: the cache of the node's pods was not filled yet: the API server has not answered", false
+		return "not ready: the cache of the node's pods was not filled yet: the API server has " +
+			"not answered", false
 	}
 	return "ready: " + now.Text, true
 }

@@ -23,9 +23,11 @@ import (
 // realPlugins builds bridge and host-local beside the plugin that the daemon has put there.
 func (r *rig) realPlugins() {
 	r.t.Helper()
-	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/containernetworking/plugins").Output()
+	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}",
+		"github.com/containernetworking/plugins").Output()
 	r.must(err)
-	cmd := exec.Command("go", "build", "-C", strings.TrimSpace(string(dir)), "-o", r.path("bin")+"/", "./plugins/main/bridge", "./plugins/ipam/host-local")
+	cmd := exec.Command("go", "build", "-C", strings.TrimSpace(string(dir)), "-o",
+		r.path("bin")+"/", "./plugins/main/bridge", "./plugins/ipam/host-local")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		r.t.Fatalf("build plugins: %v\n%s", err, out)
@@ -51,9 +53,11 @@ func (r *rig) network() string {
 func meshed(name string) *corev1.Pod {
 	proxy := int64(1337)
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: "5d1c", Annotations: map[string]string{"sidecar.istio.io/status": "{}"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: "5d1c",
+			Annotations: map[string]string{"sidecar.istio.io/status": "{}"}},
 		Spec: corev1.PodSpec{NodeName: "node-1", Containers: []corev1.Container{
-			{Name: "app"}, {Name: "istio-proxy", SecurityContext: &corev1.SecurityContext{RunAsUser: &proxy}},
+			{Name: "app"}, {Name: "istio-proxy",
+				SecurityContext: &corev1.SecurityContext{RunAsUser: &proxy}},
 		}},
 	}
 }
@@ -75,7 +79,8 @@ func TestLibcniRunsTheChain(t *testing.T) {
 			r.api.Put(pod)
 			d := r.start("--way", way)
 			d.says(200, "runs our entry")
-			until(t, "the agent answers", func() bool { _, err := os.Stat(r.path("run", "agent.sock")); return err == nil })
+			until(t, "the agent answers",
+				func() bool { _, err := os.Stat(r.path("run", "agent.sock")); return err == nil })
 
 			files, err := libcni.ConfFiles(r.path("conf"), []string{".conflist"})
 			r.must(err)
@@ -83,10 +88,12 @@ func TestLibcniRunsTheChain(t *testing.T) {
 			list, err := libcni.NetworkConfFromFile(files[0])
 			r.must(err)
 			host, ns := netns.New(t), netns.New(t)
-			cni := libcni.NewCNIConfigWithCacheDir([]string{r.path("bin")}, r.path("cache"), &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: d.log}})
+			cni := libcni.NewCNIConfigWithCacheDir([]string{r.path("bin")}, r.path("cache"),
+				&invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: d.log}})
 			at := &libcni.RuntimeConf{
 				ContainerID: "c1", NetNS: ns.Path(), IfName: "eth0",
-				Args: [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", "web-0"}, {"K8S_POD_UID", "5d1c"}},
+				Args: [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "shop"},
+					{"K8S_POD_NAME", "web-0"}, {"K8S_POD_UID", "5d1c"}},
 				CapabilityArgs: map[string]any{
 					"io.kubernetes.cri.pod-annotations": pod.Annotations,
 				},
@@ -100,7 +107,10 @@ func TestLibcniRunsTheChain(t *testing.T) {
 				t.Fatalf("records %v, %v", records, err)
 			}
 			var problems []redirect.Problem
-			ns.Do(t, func() { problems, err = nftables.Verify(t.Context(), redirect.Compile(records[0].Policy)) })
+			ns.Do(t, func() {
+				problems, err = nftables.Verify(t.Context(),
+					redirect.Compile(records[0].Policy))
+			})
 			if err != nil || len(problems) > 0 {
 				t.Errorf("rules: %v, %v", problems, err)
 			}
@@ -120,30 +130,36 @@ func TestLibcniRunsTheChain(t *testing.T) {
 func TestARefusalIsAnEventOfThePod(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	r.write("10-pods.conflist", strings.Replace(bridge, "\n    {", "\n    {\"type\": \"x\"},\n    {", 1))
+	r.write("10-pods.conflist",
+		strings.Replace(bridge, "\n    {", "\n    {\"type\": \"x\"},\n    {", 1))
 	pod := meshed("web-0")
 	pod.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "all of them"
 	r.api.Put(pod)
 	d := r.start()
 	d.says(200)
-	until(t, "the agent answers", func() bool { _, err := os.Stat(r.path("run", "agent.sock")); return err == nil })
+	until(t, "the agent answers",
+		func() bool { _, err := os.Stat(r.path("run", "agent.sock")); return err == nil })
 	conf, err := json.Marshal(map[string]any{
-		"cniVersion": "1.0.0", "name": "pods", "type": "sidecar-cni", "agentSocket": r.path("run", "agent.sock"), "stateDir": r.path("run", "state"),
+		"cniVersion": "1.0.0", "name": "pods", "type": "sidecar-cni",
+		"agentSocket": r.path("run", "agent.sock"), "stateDir": r.path("run", "state"),
 		"runtimeConfig": map[string]any{"io.kubernetes.cri.pod-annotations": pod.Annotations},
 	})
 	r.must(err)
 	cmd := exec.Command(r.path("bin", "sidecar-cni"))
 	cmd.Env = []string{
-		"CNI_COMMAND=ADD", "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_PATH=" + r.path("bin"), "CNI_NETNS=" + netns.New(t).Path(),
+		"CNI_COMMAND=ADD", "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_PATH=" + r.path("bin"),
+		"CNI_NETNS=" + netns.New(t).Path(),
 		"CNI_ARGS=K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_UID=5d1c",
 	}
 	cmd.Stdin = strings.NewReader(string(conf))
-	if out, err := cmd.Output(); err == nil || !strings.Contains(string(out), "excludeOutboundPorts") {
+	if out, err := cmd.Output(); err == nil ||
+		!strings.Contains(string(out), "excludeOutboundPorts") {
 		t.Fatalf("%v, %s", err, out)
 	}
 	until(t, "an Event tells of it", func() bool {
 		return slices.ContainsFunc(r.api.Events(), func(e *corev1.Event) bool {
-			return e.Reason == "SidecarRedirectFailed" && e.InvolvedObject.Name == "web-0" && strings.Contains(e.Message, "all of them")
+			return e.Reason == "SidecarRedirectFailed" && e.InvolvedObject.Name == "web-0" &&
+				strings.Contains(e.Message, "all of them")
 		})
 	})
 }

@@ -29,7 +29,8 @@ func runGroups(s *settings) []flags.Group { return append(s.common(), s.runOnly(
 
 func TestEachSettingIsAFlagAndAVariable(t *testing.T) {
 	t.Parallel()
-	others := map[string]string{"repair-interval": "7m", "plugin-conf": `{"deadline":"3s"}`, "exclude-namespaces": "a,b"}
+	others := map[string]string{"repair-interval": "7m", "plugin-conf": `{"deadline":"3s"}`,
+		"exclude-namespaces": "a,b"}
 	for _, g := range runGroups(&settings{}) {
 		for _, one := range g.Settings {
 			value := "other"
@@ -47,8 +48,10 @@ func TestEachSettingIsAFlagAndAVariable(t *testing.T) {
 			}
 			byFlag, err1 := parse([]string{"--" + one.Name + "=" + value}, nil)
 			byVariable, err2 := parse(nil, []string{one.Variable() + "=" + value})
-			both, err3 := parse([]string{"--" + one.Name + "=" + value}, []string{one.Variable() + "=" + one.Initial})
-			unexported := cmp.AllowUnexported(settings{}, agentSettings{}, podSettings{}, reportSettings{})
+			both, err3 := parse([]string{"--" + one.Name + "=" + value},
+				[]string{one.Variable() + "=" + one.Initial})
+			unexported := cmp.AllowUnexported(settings{}, agentSettings{}, podSettings{},
+				reportSettings{})
 			if err1 != nil || err2 != nil || err3 != nil {
 				t.Errorf("%s: %v, %v, %v", one.Name, err1, err2, err3)
 			}
@@ -75,11 +78,14 @@ func TestWrongSettings(t *testing.T) {
 		"SIDECAR_CNI_WAYS":          {nil, []string{"SIDECAR_CNI_WAYS=inline"}},
 		"SIDECAR_CNI_WAY: invalid":  {nil, []string{"SIDECAR_CNI_WAY=x"}},
 	} {
-		if _, err := parse(row.args, row.environ); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parse(row.args, row.environ); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v %v: %v, want %q", row.args, row.environ, err, want)
 		}
 	}
-	links := []string{"SIDECAR_CNI_METRICS_SERVICE_HOST=10.0.0.1", "SIDECAR_CNI_METRICS_PORT_9466_TCP=tcp://10.0.0.1:9466", "HOME=/", "SIDECAR_CNI_SERVICE_PORT_METRICS=1",
+	links := []string{"SIDECAR_CNI_METRICS_SERVICE_HOST=10.0.0.1",
+		"SIDECAR_CNI_METRICS_PORT_9466_TCP=tcp://10.0.0.1:9466", "HOME=/",
+		"SIDECAR_CNI_SERVICE_PORT_METRICS=1",
 		"SIDECAR_CNI_STAY=true", "SIDECAR_CNI_BINDING=x"} // of other commands
 	if _, err := parse(nil, links); err != nil {
 		t.Errorf("variables of Services: %v", err)

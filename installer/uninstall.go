@@ -116,7 +116,8 @@ func (s *settings) retract(ctx context.Context, log *zap.Logger) (left []string)
 		}
 	}
 	if condition || pods > 0 || len(left) > 0 {
-		log.Info("removed condition and labels", zap.Bool("condition", condition), zap.Int("pods", pods), zap.Strings("left", left))
+		log.Info("removed condition and labels", zap.Bool("condition", condition),
+			zap.Int("pods", pods), zap.Strings("left", left))
 	}
 	return left
 }

@@ -84,7 +84,9 @@ func TestUninstallThatStaysSaysWhatKeepsTheNodeIn(t *testing.T) {
 // loaded is a containerd that reads a directory, and runs the plugin there or not.
 func loaded(dir, plugin string) *criserver.Runtime {
 	return &criserver.Runtime{Name: "containerd", Version: "2.1.0", Info: map[string]string{
-		"cniconfig": fmt.Sprintf(`{"PluginConfDir":%q,"Networks":[{"Config":{"Plugins":[{"Network":{"type":%q}}]}}]}`, dir, plugin),
+		"cniconfig": fmt.Sprintf(
+			`{"PluginConfDir":%q,"Networks":[{"Config":{"Plugins":[{"Network":{"type":%q}}]}}]}`,
+			dir, plugin),
 	}}
 }
 
@@ -133,7 +135,8 @@ func TestUninstallBesideAnyRuntime(t *testing.T) {
 			d := r.start("--way", "inline")
 			d.says(200)
 			row.prepare(r)
-			if out, err := r.run("uninstall", "--runtime-socket", r.path("strange.sock")); err != nil {
+			if out, err := r.run("uninstall", "--runtime-socket",
+				r.path("strange.sock")); err != nil {
 				t.Fatalf("uninstall: %v\n%s", err, out)
 			}
 			d.says(503, "uninstalled")

@@ -50,7 +50,8 @@ func (w *workloads) patch(r *http.Request) error {
 		err = wrong
 	}
 	if err == nil && !bytes.Contains(body, []byte("/metadata/managedFields")) {
-		change := fmt.Appendf(nil, `{"metadata":{"managedFields":[{"manager":"helm","time":"2026-01-01T00:00:00Z"},{"manager":%q,"time":%q,"fieldsV1":{"f:spec":{}}}]}}`,
+		change := fmt.Appendf(nil,
+			`{"metadata":{"managedFields":[{"manager":"helm","time":"2026-01-01T00:00:00Z"},{"manager":%q,"time":%q,"fieldsV1":{"f:spec":{}}}]}}`,
 			r.URL.Query().Get("fieldManager"), withdrawnAt)
 		set, err = jsonpatch.MergePatch(set, change)
 	}
@@ -67,7 +68,8 @@ func (w *workloads) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	case w.denied > 0:
 		w.denied--
 		http.Error(out, "not yet", http.StatusForbidden)
-	case r.URL.Path == "/api/v1/namespaces/mesh/pods" && r.URL.Query().Get("labelSelector") == "app=sidecar-cni":
+	case r.URL.Path == "/api/v1/namespaces/mesh/pods" &&
+		r.URL.Query().Get("labelSelector") == "app=sidecar-cni":
 		if w.lists++; w.lists == 3 && w.later != "" {
 			w.pods, w.lagged = w.later, false
 			w.reconcile()
@@ -143,7 +145,9 @@ func TestWithdrawTurnsTheDaemonSetAround(t *testing.T) {
 	if err := json.Unmarshal(w.set, &got); err != nil {
 		t.Fatal(err)
 	}
-	containers := []any{map[string]any{"name": "other"}, map[string]any{"name": "agent", "image": "i", "args": []any{"uninstall", "--stay", "--withdrawn=" + withdrawnAt, "--way=owned"}}}
+	containers := []any{map[string]any{"name": "other"},
+		map[string]any{"name": "agent", "image": "i",
+			"args": []any{"uninstall", "--stay", "--withdrawn=" + withdrawnAt, "--way=owned"}}}
 	want := map[string]any{"spec": map[string]any{"containers": containers}}
 	if diff := cmp.Diff(want, got.Spec.Template); diff != "" {
 		t.Errorf("template (-want +got):\n%s", diff)
@@ -151,7 +155,8 @@ func TestWithdrawTurnsTheDaemonSetAround(t *testing.T) {
 	if m := got.Metadata.ManagedFields; len(m) != 1 || m[0].Manager != "helm" {
 		t.Errorf("the fields are owned by %v, want Helm alone: the next upgrade would conflict", m)
 	}
-	strategy := map[string]any{"type": "RollingUpdate", "rollingUpdate": map[string]any{"maxSurge": 0.0, "maxUnavailable": "100%"}}
+	strategy := map[string]any{"type": "RollingUpdate",
+		"rollingUpdate": map[string]any{"maxSurge": 0.0, "maxUnavailable": "100%"}}
 	if diff := cmp.Diff(strategy, got.Spec.UpdateStrategy); diff != "" {
 		t.Errorf("strategy (-want +got):\n%s", diff)
 	}
@@ -160,12 +165,15 @@ func TestWithdrawTurnsTheDaemonSetAround(t *testing.T) {
 // The account's rights go last, also when nothing was to be done or nodes are left.
 func TestWithdrawDeletesItsRoleBinding(t *testing.T) {
 	t.Parallel()
-	for name, more := range map[string][]string{"out": nil, "no such set": {"--daemonset", "other"}, "left": {"--timeout", "1s"}} {
+	for name, more := range map[string][]string{"out": nil, "no such set": {"--daemonset", "other"},
+		"left": {"--timeout", "1s"}} {
 		w := &workloads{set: []byte(someSet), pods: outPods("a", "c"), lagged: name == "left"}
 		if out, err := withdrawn(t, w, append(more, "--binding", "mine")...); err != nil {
 			t.Errorf("%s: %v, %q", name, err, out)
 		}
-		if diff := cmp.Diff([]string{"/apis/rbac.authorization.k8s.io/v1/namespaces/mesh/rolebindings/mine"}, w.deleted); diff != "" {
+		if diff := cmp.Diff([]string{
+			"/apis/rbac.authorization.k8s.io/v1/namespaces/mesh/rolebindings/mine"},
+			w.deleted); diff != "" {
 			t.Errorf("%s: deleted (-want +got):\n%s", name, diff)
 		}
 	}
@@ -179,7 +187,8 @@ func outPods(nodes ...string) string {
 		if node == "" {
 			ready = "False"
 		}
-		items = append(items, fmt.Sprintf(`{"spec":{"nodeName":%q,"containers":[{"args":["uninstall","--stay"]}]},
+		items = append(items, fmt.Sprintf(
+			`{"spec":{"nodeName":%q,"containers":[{"args":["uninstall","--stay"]}]},
 			"status":{"conditions":[{"type":"Ready","status":%q}]}}`, node, ready))
 	}
 	return `{"items":[` + strings.Join(items, ",") + `]}`
@@ -200,14 +209,19 @@ func TestWithdrawAndPodsThatAreOnNoNode(t *testing.T) {
 	t.Parallel()
 	rows := map[string]struct{ status, want string }{
 		"nobody has tried to place it": {`{}`, "in their chain: worker-7\n"},
-		"a place is being made for it": {`{` + unschedulable + `,"nominatedNodeName":"worker-7"}`, "in their chain: worker-7\n"},
-		"there is no place":            {`{` + unschedulable + `}`, "1 nodes are out\nno pod of ours could be scheduled on: worker-7; if an agent was ever there, run `sidecar-cni-installer uninstall` there\n"},
+		"a place is being made for it": {`{` + unschedulable + `,"nominatedNodeName":"worker-7"}`,
+			"in their chain: worker-7\n"},
+		"there is no place": {`{` + unschedulable + `}`, "1 nodes are out\nno pod of ours could " +
+			"be scheduled on: worker-7; if an agent was ever there, run `sidecar-cni-installer " +
+			"uninstall` there\n"},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pods := strings.TrimSuffix(outPods("a"), "]}") + "," + unbound("worker-7", row.status) + "]}"
-			out, err := withdrawn(t, &workloads{set: []byte(someSet), pods: pods, lagged: true}, "--timeout", "20s")
+			pods := strings.TrimSuffix(outPods("a"), "]}") + "," + unbound("worker-7", row.status) +
+				"]}"
+			out, err := withdrawn(t, &workloads{set: []byte(someSet), pods: pods, lagged: true},
+				"--timeout", "20s")
 			if err != nil || !strings.Contains(out, row.want) {
 				t.Errorf("%v, %q, want %q", err, out, row.want)
 			}
@@ -218,8 +232,10 @@ func TestWithdrawAndPodsThatAreOnNoNode(t *testing.T) {
 // A pod for which room is found within seconds is waited for.
 func TestWithdrawWaitsForAPodThatIsPlacedLate(t *testing.T) {
 	t.Parallel()
-	pods := strings.TrimSuffix(outPods("a"), "]}") + "," + unbound("worker-7", `{`+unschedulable+`}`) + "]}"
-	out, err := withdrawn(t, &workloads{set: []byte(someSet), pods: pods, lagged: true, later: outPods("a", "worker-7")})
+	pods := strings.TrimSuffix(outPods("a"), "]}") + "," +
+		unbound("worker-7", `{`+unschedulable+`}`) + "]}"
+	out, err := withdrawn(t,
+		&workloads{set: []byte(someSet), pods: pods, lagged: true, later: outPods("a", "worker-7")})
 	if err != nil || out != "2 nodes are out\n" {
 		t.Errorf("%v, %q", err, out)
 	}
@@ -232,7 +248,8 @@ func TestWithdrawWaitsForItsRights(t *testing.T) {
 	if err != nil || out != "2 nodes are out\n" {
 		t.Errorf("%v, %q", err, out)
 	}
-	if out, err := withdrawn(t, &workloads{set: []byte(someSet), denied: 1000}, "--timeout", "3s"); err == nil || !strings.Contains(err.Error(), "not yet") {
+	if out, err := withdrawn(t, &workloads{set: []byte(someSet), denied: 1000}, "--timeout",
+		"3s"); err == nil || !strings.Contains(err.Error(), "not yet") {
 		t.Errorf("rights that never come: %v, %q", err, out)
 	}
 }
@@ -240,7 +257,8 @@ func TestWithdrawWaitsForItsRights(t *testing.T) {
 // A node that is down must not keep anybody from deleting the DaemonSet.
 func TestWithdrawNamesTheNodesThatAreLeft(t *testing.T) {
 	t.Parallel()
-	out, err := withdrawn(t, &workloads{set: []byte(someSet), pods: somePods, lagged: true}, "--timeout", "2s")
+	out, err := withdrawn(t, &workloads{set: []byte(someSet), pods: somePods, lagged: true},
+		"--timeout", "2s")
 	if err != nil || !strings.Contains(out, "in their chain: a, b\n") {
 		t.Errorf("%v, %q", err, out)
 	}
@@ -248,10 +266,14 @@ func TestWithdrawNamesTheNodesThatAreLeft(t *testing.T) {
 
 func TestWithdrawWithoutADaemonSet(t *testing.T) {
 	t.Parallel()
-	if out, err := withdrawn(t, &workloads{set: []byte(someSet)}, "--daemonset", "other"); err != nil || !strings.Contains(out, "daemonset mesh/other") || !strings.Contains(out, "nothing to take out") {
+	if out, err := withdrawn(t, &workloads{set: []byte(someSet)}, "--daemonset",
+		"other"); err != nil || !strings.Contains(out, "daemonset mesh/other") ||
+		!strings.Contains(out, "nothing to take out") {
 		t.Errorf("%v, %q", err, out)
 	}
-	if out, err := withdrawn(t, &workloads{set: []byte(strings.Replace(someSet, `"run"`, `"walk"`, 1))}); err == nil || !strings.Contains(err.Error(), "argument run") {
+	if out, err := withdrawn(t,
+		&workloads{set: []byte(strings.Replace(someSet, `"run"`, `"walk"`, 1))}); err == nil ||
+		!strings.Contains(err.Error(), "argument run") {
 		t.Errorf("%v, %q", err, out)
 	}
 }

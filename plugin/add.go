@@ -61,7 +61,8 @@ func add(ctx context.Context, c call, d deps) (o outcome, err error) {
 		w.record.Discard()
 		return o, explain(ctx, c, o.backend, err)
 	}
-	d.logOurs.Debug("programmed rules", zap.String("backend", o.backend), zap.Int("chains", len(w.rules.Chains)))
+	d.logOurs.Debug("programmed rules", zap.String("backend", o.backend),
+		zap.Int("chains", len(w.rules.Chains)))
 	o.message, o.word = "redirected pod", "redirected"
 	return o, nil
 }
@@ -82,7 +83,8 @@ func (w writing) write(ctx context.Context, c call, d deps) (warnings []string, 
 		return nil, err
 	}
 	if other != "" {
-		return nil, foreignRules.fail("redirect pod %s with %s: its network namespace has %s", c.podName(), w.name, other)
+		return nil, foreignRules.fail("redirect pod %s with %s: its network namespace has %s",
+			c.podName(), w.name, other)
 	}
 	undo, warnings, err := w.tables.Apply(ctx, w.rules)
 	if err != nil {

@@ -30,7 +30,8 @@ func TestAPodThatIsOursIsRedirected(t *testing.T) {
 	ns, n := netns.New(t), newNode(t)
 	n.agent.Put(meshed(map[string]string{"traffic.sidecar.istio.io/excludeOutboundPorts": "22"}))
 	r, told := n.callReported(request{
-		command: "ADD", netns: ns.Path(), conf: map[string]any{"prevResult": json.RawMessage(previous)},
+		command: "ADD", netns: ns.Path(),
+		conf: map[string]any{"prevResult": json.RawMessage(previous)},
 	})
 	r.want(t, 0)
 	if r.answer != previous {
@@ -38,7 +39,8 @@ func TestAPodThatIsOursIsRedirected(t *testing.T) {
 	}
 	n.wantRedirected(ns, redirect.NFTables)
 	rec := n.recorded("0a1b")
-	if diff := cmp.Diff(record.Pod{Namespace: "shop", Name: "web-0", UID: uid}, rec.Pod); diff != "" || rec.Network != "pods" {
+	if diff := cmp.Diff(record.Pod{Namespace: "shop", Name: "web-0", UID: uid},
+		rec.Pod); diff != "" || rec.Network != "pods" {
 		t.Errorf("recorded network %q, pod (-want +got):\n%s", rec.Network, diff)
 	}
 	if diff := cmp.Diff([]uint16{22}, rec.Policy.Outbound.ExcludePorts); diff != "" {
@@ -48,8 +50,9 @@ func TestAPodThatIsOursIsRedirected(t *testing.T) {
 	delete(line, "took")
 	delete(line, "time")
 	want := map[string]any{
-		"level": "info", "msg": "redirected pod", "command": "ADD", "pod": "shop/web-0", "container": "0a1b",
-		"netns": ns.Path(), "backend": "nftables", "outcome": "redirected", "path": "agent",
+		"level": "info", "msg": "redirected pod", "command": "ADD", "pod": "shop/web-0",
+		"container": "0a1b",
+		"netns":     ns.Path(), "backend": "nftables", "outcome": "redirected", "path": "agent",
 	}
 	if diff := cmp.Diff(want, line); diff != "" || len(r.lines) != 1 {
 		t.Errorf("%d lines, the last (-want +got):\n%s", len(r.lines), diff)
@@ -60,35 +63,41 @@ func TestAPodThatIsOursIsRedirected(t *testing.T) {
 		}
 	}
 	told.Phases = nil
-	if diff := cmp.Diff(agent.Outcome{Command: "ADD", Namespace: "shop", Name: "web-0", UID: uid, Outcome: "redirected"}, told); diff != "" {
+	if diff := cmp.Diff(agent.Outcome{Command: "ADD", Namespace: "shop", Name: "web-0", UID: uid,
+		Outcome: "redirected"}, told); diff != "" {
 		t.Errorf("the agent was told (-want +got):\n%s", diff)
 	}
 }
 
 func TestEveryBackendRedirects(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{redirect.NFTables, redirect.IptablesNFT, redirect.IptablesLegacy} {
+	for _, name := range []string{redirect.NFTables, redirect.IptablesNFT,
+		redirect.IptablesLegacy} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ns, n := netns.New(t), newNode(t)
 			n.agent.Put(meshed(nil))
 			for range 2 { // twice is once
-				n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": name}}).want(t, 0)
+				n.call(request{command: "ADD", netns: ns.Path(),
+					conf: map[string]any{"backend": name}}).want(t, 0)
 				n.wantRedirected(ns, name)
 			}
-			n.call(request{command: "CHECK", netns: ns.Path(), conf: map[string]any{"backend": name}}).want(t, 0)
+			n.call(request{command: "CHECK", netns: ns.Path(),
+				conf: map[string]any{"backend": name}}).want(t, 0)
 		})
 	}
 }
 
 func TestAUserNamespaceOfItsOwnGetsNFTables(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{redirect.NFTables, redirect.IptablesNFT, redirect.IptablesLegacy} {
+	for _, name := range []string{redirect.NFTables, redirect.IptablesNFT,
+		redirect.IptablesLegacy} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ns, n := netns.NewInUserNamespace(t), newNode(t)
 			n.agent.Put(meshed(nil))
-			n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": name}}).want(t, 0)
+			n.call(request{command: "ADD", netns: ns.Path(),
+				conf: map[string]any{"backend": name}}).want(t, 0)
 			n.wantRedirected(ns, redirect.NFTables)
 		})
 	}
@@ -99,20 +108,29 @@ func TestAUserNamespaceOfItsOwnGetsNFTables(t *testing.T) {
 func TestAPodThatIsNotOursPasses(t *testing.T) {
 	t.Parallel()
 	injected := map[string]string{statusKey: "{}"}
-	with := func(key, value string) map[string]any { return told(map[string]string{statusKey: "{}", key: value}) }
+	with := func(key, value string) map[string]any {
+		return told(map[string]string{statusKey: "{}", key: value})
+	}
 	rows := map[string]struct {
 		args   string
 		conf   map[string]any
 		reason redirect.Skip
 	}{
-		"no pod":              {args: "IgnoreUnknown=1", reason: redirect.NotAPod},
-		"no namespace":        {args: "K8S_POD_NAME=web-0", conf: told(injected), reason: redirect.NotAPod},
-		"arguments in pieces": {args: ";;=;K8S_POD_NAME;a=b=c", conf: told(injected), reason: redirect.NotAPod},
-		"not injected":        {conf: told(map[string]string{"kubernetes.io/config.seen": "x"}), reason: redirect.NotInjected},
-		"static pod":          {conf: with("kubernetes.io/config.source", "file"), reason: redirect.StaticPod},
-		"interception none":   {conf: with("sidecar.istio.io/interceptionMode", "NONE"), reason: redirect.InterceptionNone},
-		"excluded namespace":  {args: ofPod("kube-system", "web-0"), reason: redirect.ExcludedNamespace},
-		"own agent":           {args: ofPod("kube-system", "sidecar-cni-x7k2p"), conf: map[string]any{"excludeNamespaces": []string{}}, reason: redirect.OwnAgent},
+		"no pod": {args: "IgnoreUnknown=1", reason: redirect.NotAPod},
+		"no namespace": {args: "K8S_POD_NAME=web-0", conf: told(injected),
+			reason: redirect.NotAPod},
+		"arguments in pieces": {args: ";;=;K8S_POD_NAME;a=b=c", conf: told(injected),
+			reason: redirect.NotAPod},
+		"not injected": {conf: told(map[string]string{"kubernetes.io/config.seen": "x"}),
+			reason: redirect.NotInjected},
+		"static pod": {conf: with("kubernetes.io/config.source", "file"),
+			reason: redirect.StaticPod},
+		"interception none": {conf: with("sidecar.istio.io/interceptionMode", "NONE"),
+			reason: redirect.InterceptionNone},
+		"excluded namespace": {args: ofPod("kube-system", "web-0"),
+			reason: redirect.ExcludedNamespace},
+		"own agent": {args: ofPod("kube-system", "sidecar-cni-x7k2p"),
+			conf: map[string]any{"excludeNamespaces": []string{}}, reason: redirect.OwnAgent},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -120,22 +138,28 @@ func TestAPodThatIsNotOursPasses(t *testing.T) {
 			n := newNode(t)
 			n.agent.Break(onlyReports)
 			conf := map[string]any{
-				"backend": "ebpf", "stateDir": "/proc/nowhere", "kubeconfig": 7, "logFile": "/proc/nowhere/log", "redirect": "no",
+				"backend": "ebpf", "stateDir": "/proc/nowhere", "kubeconfig": 7,
+				"logFile": "/proc/nowhere/log", "redirect": "no",
 				"deadline": nil, "prevResult": json.RawMessage(previous),
 			}
 			maps.Copy(conf, row.conf)
 			r := n.call(request{command: "ADD", netns: "/nowhere", args: row.args, conf: conf})
 			r.want(t, 0)
 			line := r.last(t)
-			if line["outcome"] != "skipped" || line["reason"] != string(row.reason) || r.answer != previous {
+			if line["outcome"] != "skipped" || line["reason"] != string(row.reason) ||
+				r.answer != previous {
 				t.Errorf("line %v, answer %s", line, r.answer)
 			}
-			if warnings := fmt.Sprint(line["warnings"]); !strings.Contains(warnings, `backend: "ebpf"`) {
+			if warnings := fmt.Sprint(line["warnings"]); !strings.Contains(warnings,
+				`backend: "ebpf"`) {
 				t.Errorf("nobody hears of the wrong configuration: %s", warnings)
 			}
-			n.call(request{command: "CHECK", netns: "/nowhere", args: row.args, conf: conf}).want(t, 0)
-			n.call(request{command: "DEL", netns: "/nowhere", args: row.args, conf: conf}).want(t, 0)
-			if _, told := n.callReported(request{command: "ADD", netns: "/nowhere"}); told.Outcome != "failed" {
+			n.call(request{command: "CHECK", netns: "/nowhere", args: row.args, conf: conf}).want(t,
+				0)
+			n.call(request{command: "DEL", netns: "/nowhere", args: row.args, conf: conf}).want(t,
+				0)
+			if _, told := n.callReported(request{command: "ADD",
+				netns: "/nowhere"}); told.Outcome != "failed" {
 				t.Errorf("the agent was told of a pod that is not ours: %+v", told)
 			}
 		})
@@ -172,7 +196,8 @@ func TestAPodThatTurnsOutNotToBeOursPasses(t *testing.T) {
 			t.Parallel()
 			ns, n := netns.New(t), newNode(t)
 			n.agent.Put(pod)
-			r, told := n.callReported(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": "ebpf"}})
+			r, told := n.callReported(request{command: "ADD", netns: ns.Path(),
+				conf: map[string]any{"backend": "ebpf"}})
 			r.want(t, 0)
 			if r.last(t)["reason"] != string(reason) {
 				t.Errorf("line %v", r.last(t))
@@ -206,7 +231,8 @@ func TestAnnotationsThatAreNotToldAreAskedFor(t *testing.T) {
 			n.agent.Put(meshed(nil))
 			conf := map[string]any{}
 			if told != "" {
-				conf["runtimeConfig"] = map[string]any{netconf.AnnotationsCapability: json.RawMessage(told)}
+				conf["runtimeConfig"] = map[string]any{
+					netconf.AnnotationsCapability: json.RawMessage(told)}
 			}
 			n.call(request{command: "ADD", netns: ns.Path(), conf: conf}).want(t, 0)
 			n.wantRedirected(ns, redirect.NFTables)
@@ -238,13 +264,19 @@ func TestWhatAPodsAuthorCanWrite(t *testing.T) {
 		runtime             map[string]string // beside the pod's annotations
 		want                string
 	}{
-		"inject by label, not by annotation":   {map[string]string{inject: "true"}, map[string]string{inject: "false"}, nil, "redirected"},
-		"injected, and the annotation says no": {nil, map[string]string{inject: "no"}, nil, "redirected"},
-		"not by label":                         {map[string]string{inject: "false"}, map[string]string{inject: "true"}, nil, "skipped"},
-		"static, by its own word":              {nil, map[string]string{source: "file"}, map[string]string{source: "api"}, "redirected"},
-		"static, by the kubelet's":             {nil, map[string]string{source: "api"}, map[string]string{source: "file"}, "skipped"},
+		"inject by label, not by annotation": {map[string]string{inject: "true"},
+			map[string]string{inject: "false"}, nil, "redirected"},
+		"injected, and the annotation says no": {nil, map[string]string{inject: "no"}, nil,
+			"redirected"},
+		"not by label": {map[string]string{inject: "false"},
+			map[string]string{inject: "true"}, nil, "skipped"},
+		"static, by its own word": {nil, map[string]string{source: "file"},
+			map[string]string{source: "api"}, "redirected"},
+		"static, by the kubelet's": {nil, map[string]string{source: "api"},
+			map[string]string{source: "file"}, "skipped"},
 		"a mirror, and the kubelet has it from the API server": {
-			nil, map[string]string{"kubernetes.io/config.mirror": "x"}, map[string]string{source: "api"}, "redirected",
+			nil, map[string]string{"kubernetes.io/config.mirror": "x"},
+			map[string]string{source: "api"}, "redirected",
 		},
 	} {
 		for _, telling := range []bool{true, false} {
@@ -278,11 +310,13 @@ func TestWhatAPodsAuthorCanWrite(t *testing.T) {
 func FuzzASkipUnaskedIsASkip(f *testing.F) {
 	f.Add("sidecar.istio.io/inject", "false", "sidecar.istio.io/status", "{}", "true")
 	f.Add("kubernetes.io/config.source", "file", "kubernetes.io/config.mirror", "x", "false")
-	f.Add("sidecar.istio.io/interceptionMode", "NONE", "sidecar.istio.io/interceptionMode", "TPROXY", "")
+	f.Add("sidecar.istio.io/interceptionMode", "NONE", "sidecar.istio.io/interceptionMode",
+		"TPROXY", "")
 	f.Add("a", "b", "sidecar.istio.io/status", "{}", "true")
 	f.Fuzz(func(t *testing.T, key, value, otherKey, otherValue, label string) {
 		for _, status := range []bool{true, false} {
-			c := call{pod: podsource.Ref{Namespace: "shop", Name: "web-0", UID: uid}, conf: netconf.Parse([]byte(`{}`))}
+			c := call{pod: podsource.Ref{Namespace: "shop", Name: "web-0", UID: uid},
+				conf: netconf.Parse([]byte(`{}`))}
 			c.conf.Annotations = map[string]string{key: value}
 			if status {
 				c.conf.Annotations[statusKey] = "{}"
@@ -364,7 +398,8 @@ func TestAnUnknownHandlerIsNoYes(t *testing.T) {
 	pod.Spec.RuntimeClassName = new("vm")
 	n.agent.Put(pod)
 	conf := map[string]any{"kubeconfig": api.Kubeconfig()}
-	n.call(request{command: "ADD", netns: ns.Path(), conf: conf}).want(t, 11, `runtime class "vm"`, "there is no such runtime class")
+	n.call(request{command: "ADD", netns: ns.Path(), conf: conf}).want(t, 11, `runtime class "vm"`,
+		"there is no such runtime class")
 	wantUntouched(t, ns)
 
 	plain := meshed(nil)
@@ -405,25 +440,32 @@ func TestWhatCannotBeRedirectedIsRefused(t *testing.T) {
 	}{
 		"every wrong annotation is named": {
 			annotations: map[string]string{
-				"traffic.sidecar.istio.io/includeInboundPorts": "80a", "traffic.sidecar.istio.io/excludeOutboundIPRanges": "*",
+				"traffic.sidecar.istio.io/includeInboundPorts":     "80a",
+				"traffic.sidecar.istio.io/excludeOutboundIPRanges": "*",
 			},
-			code: 100, words: []string{"shop/web-0", `includeInboundPorts: "80a": want a port`, `excludeOutboundIPRanges: "*": want a CIDR`},
+			code: 100, words: []string{"shop/web-0", `includeInboundPorts: "80a": want a port`,
+				`excludeOutboundIPRanges: "*": want a CIDR`},
 		},
 		"every wrong value of the configuration is named": {
-			conf: map[string]any{"backend": "ebpf", "redirect": map[string]any{"ports": map[string]any{"inbound": "x"}}},
-			code: 7, words: []string{`backend: "ebpf": want nftables`, `redirect.ports.inbound: "x": want a port`},
+			conf: map[string]any{"backend": "ebpf",
+				"redirect": map[string]any{"ports": map[string]any{"inbound": "x"}}},
+			code: 7, words: []string{`backend: "ebpf": want nftables`,
+				`redirect.ports.inbound: "x": want a port`},
 		},
 		"a wrong configuration comes before wrong annotations": {
 			annotations: map[string]string{"traffic.sidecar.istio.io/includeInboundPorts": "80a"},
 			conf:        map[string]any{"deadline": 5}, code: 7, words: []string{"deadline: 5"},
 		},
 		"nobody can tell": {
-			conf: map[string]any{"deadline": "1s"}, fault: agent.Unsynced, code: 11, words: []string{"agent", "kubeconfig"},
+			conf: map[string]any{"deadline": "1s"}, fault: agent.Unsynced, code: 11,
+			words: []string{"agent", "kubeconfig"},
 		},
 		"nobody can tell, and the configuration is wrong": {
-			conf: map[string]any{"backend": "ebpf", "deadline": "1s"}, fault: agent.Unsynced, code: 7, words: []string{"backend"},
+			conf: map[string]any{"backend": "ebpf", "deadline": "1s"}, fault: agent.Unsynced,
+			code: 7, words: []string{"backend"},
 		},
-		"records cannot be kept":  {conf: map[string]any{"stateDir": "/proc/nowhere"}, code: 105, words: []string{"/proc/nowhere"}},
+		"records cannot be kept": {conf: map[string]any{"stateDir": "/proc/nowhere"}, code: 105,
+			words: []string{"/proc/nowhere"}},
 		"another pod of its name": {stranger: true, code: 103, words: []string{uid}},
 	}
 	for name, row := range rows {
@@ -442,11 +484,13 @@ func TestWhatCannotBeRedirectedIsRefused(t *testing.T) {
 			r.want(t, row.code, row.words...)
 			wantUntouched(t, ns)
 			line := r.last(t)
-			if line["outcome"] != "failed" || line["reason"] != faultOf(row.code).word || line["error"] == nil || line["msg"] != "refused call" {
+			if line["outcome"] != "failed" || line["reason"] != faultOf(row.code).word ||
+				line["error"] == nil || line["msg"] != "refused call" {
 				t.Errorf("line %v", line)
 			}
 			if line["warnings"] != nil {
-				t.Errorf("what is wrong is named twice: error %v, warnings %v", line["error"], line["warnings"])
+				t.Errorf("what is wrong is named twice: error %v, warnings %v", line["error"],
+					line["warnings"])
 			}
 			if _, err := record.Dir(n.state).List(); err != nil || len(files(n.state)) > 0 {
 				t.Errorf("records %v, %v", files(n.state), err)
@@ -476,7 +520,8 @@ func TestTheAgentHearsOfARefusal(t *testing.T) {
 	r, told := n.callReported(request{command: "ADD", netns: ns.Path()})
 	told.Phases = nil
 	want := agent.Outcome{
-		Command: "ADD", Namespace: "shop", Name: "web-0", UID: uid, Outcome: "failed", Reason: "bad_annotations", Message: r.err.Msg,
+		Command: "ADD", Namespace: "shop", Name: "web-0", UID: uid, Outcome: "failed",
+		Reason: "bad_annotations", Message: r.err.Msg,
 	}
 	if diff := cmp.Diff(want, told); diff != "" {
 		t.Errorf("the agent was told (-want +got):\n%s", diff)
@@ -486,11 +531,15 @@ func TestTheAgentHearsOfARefusal(t *testing.T) {
 // A second ADD that fails, of another interface at run time for one, leaves the first one's rules.
 func TestASecondADDThatFailsLeavesTheFirst(t *testing.T) {
 	t.Parallel()
-	for _, backend := range []string{redirect.NFTables, redirect.IptablesNFT, redirect.IptablesLegacy} {
+	for _, backend := range []string{redirect.NFTables, redirect.IptablesNFT,
+		redirect.IptablesLegacy} {
 		for name, obstacle := range map[string]func(*node) map[string]any{
-			"the records' directory cannot be written": func(*node) map[string]any { return map[string]any{"stateDir": "/proc/nowhere"} },
+			"the records' directory cannot be written": func(*node) map[string]any {
+				return map[string]any{"stateDir": "/proc/nowhere"}
+			},
 			"the record's name is taken": func(n *node) map[string]any {
-				if err := os.MkdirAll(filepath.Join(n.state, "0a1b:net1.json", "x"), 0o700); err != nil {
+				if err := os.MkdirAll(filepath.Join(n.state, "0a1b:net1.json", "x"),
+					0o700); err != nil {
 					t.Fatal(err)
 				}
 				return nil
@@ -504,10 +553,12 @@ func TestASecondADDThatFailsLeavesTheFirst(t *testing.T) {
 				n.call(request{command: "ADD", netns: ns.Path(), conf: conf}).want(t, 0)
 				maps.Copy(conf, obstacle(n))
 				for _, annotations := range []map[string]string{
-					nil, {"sidecar.istio.io/interceptionMode": "TPROXY", "status.sidecar.istio.io/port": "15000"},
+					nil, {"sidecar.istio.io/interceptionMode": "TPROXY",
+						"status.sidecar.istio.io/port": "15000"},
 				} {
 					n.agent.Put(meshed(annotations))
-					n.call(request{command: "ADD", ifname: "net1", netns: ns.Path(), conf: conf}).want(t, 105)
+					n.call(request{command: "ADD", ifname: "net1", netns: ns.Path(), conf: conf}).
+						want(t, 105)
 					n.wantRedirected(ns, backend)
 				}
 				if routes := ns.Run(t, "", "ip", "rule", "show", "fwmark", "1337"); routes != "" {
@@ -518,7 +569,8 @@ func TestASecondADDThatFailsLeavesTheFirst(t *testing.T) {
 				alone := netns.New(t) // and a first one leaves nothing
 				alone.Run(t, "", "ip", "link", "set", "lo", "up")
 				before := left(t, alone)
-				n.call(request{command: "ADD", ifname: "net1", netns: alone.Path(), conf: conf}).want(t, 105)
+				n.call(request{command: "ADD", ifname: "net1", netns: alone.Path(), conf: conf}).
+					want(t, 105)
 				if after := left(t, alone); after != before {
 					t.Errorf("it left\n%s", after)
 				}
@@ -535,7 +587,8 @@ func left(t *testing.T, ns *netns.NS) string {
 	t.Helper()
 	var all strings.Builder
 	all.WriteString(ns.Run(t, "", "ip", "-brief", "address", "show", "dev", "lo"))
-	for _, program := range []string{"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save"} {
+	for _, program := range []string{"iptables-nft-save", "ip6tables-nft-save",
+		"iptables-legacy-save", "ip6tables-legacy-save"} {
 		for line := range strings.Lines(ns.Run(t, "", program)) {
 			if strings.HasPrefix(line, "-A") || strings.HasPrefix(line, ":ISTIO_") {
 				all.WriteString(line)
@@ -558,8 +611,10 @@ func TestTheBackendOfAPodDoesNotChange(t *testing.T) {
 			t.Run(before+", then "+after, func(t *testing.T) {
 				t.Parallel()
 				ns, n := netns.New(t), newNode(t)
-				n.agent.Put(meshed(map[string]string{"sidecar.istio.io/interceptionMode": "TPROXY"}))
-				n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": before}}).want(t, 0)
+				n.agent.Put(meshed(map[string]string{
+					"sidecar.istio.io/interceptionMode": "TPROXY"}))
+				n.call(request{command: "ADD", netns: ns.Path(),
+					conf: map[string]any{"backend": before}}).want(t, 0)
 				n.wantRedirected(ns, before)
 				policy := n.recorded("0a1b").Policy
 				for _, recorded := range []bool{true, false} {
@@ -568,7 +623,8 @@ func TestTheBackendOfAPodDoesNotChange(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					n.call(request{command: "ADD", ifname: "net1", netns: ns.Path(), conf: map[string]any{"backend": after}}).
+					n.call(request{command: "ADD", ifname: "net1", netns: ns.Path(),
+						conf: map[string]any{"backend": after}}).
 						want(t, 107, "ISTIO_", "create the pod anew")
 					for _, p := range problems(t, ns, before, policy) {
 						t.Errorf("the first backend's rules: %s", p)
@@ -585,7 +641,8 @@ func TestIptablesOfAnotherToolAreRefused(t *testing.T) {
 	n.agent.Put(meshed(nil))
 	ns.Run(t, "", "iptables-nft", "-t", "nat", "-N", "ISTIO_OUTPUT")
 	ns.Run(t, "", "iptables-nft", "-t", "nat", "-A", "ISTIO_OUTPUT", "-j", "RETURN")
-	n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"backend": redirect.IptablesNFT}}).
+	n.call(request{command: "ADD", netns: ns.Path(),
+		conf: map[string]any{"backend": redirect.IptablesNFT}}).
 		want(t, 107, "ISTIO_OUTPUT", "another tool")
 	if left, err := os.ReadDir(n.state); err != nil || len(left) > 0 {
 		t.Errorf("records of a pod that was refused: %v, %v", left, err)
@@ -601,7 +658,8 @@ func TestTheHostsNamespaceIsRefused(t *testing.T) {
 	const own = "/proc/thread-self/ns/net"
 	for _, command := range []string{"ADD", "CHECK", "DEL"} {
 		host.Do(t, func() {
-			n.call(request{command: command, netns: own}).want(t, 8, own, "it is the host's: the plugin runs in it")
+			n.call(request{command: command, netns: own}).want(t, 8, own,
+				"it is the host's: the plugin runs in it")
 		})
 	}
 	wantUntouched(t, host)
@@ -625,7 +683,8 @@ func TestAWrongPrevResultIsRefusedBeforeAnythingIsDone(t *testing.T) {
 	ns, n := netns.New(t), newNode(t)
 	n.agent.Put(meshed(nil))
 	for _, wrong := range []any{"x", 1, []int{}, map[string]any{"cniVersion": 1}} {
-		n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"prevResult": wrong}}).want(t, 6, "prevResult")
+		n.call(request{command: "ADD", netns: ns.Path(),
+			conf: map[string]any{"prevResult": wrong}}).want(t, 6, "prevResult")
 	}
 	wantUntouched(t, ns)
 }
@@ -639,19 +698,25 @@ func TestNameserversComeFromTheRuntime(t *testing.T) {
 		servers    string
 		warning    string
 	}{
-		"told":                  {map[string]any{"Servers": []string{"10.96.0.10", "fd00::a"}}, "servers", false, "[10.96.0.10 fd00::a]", ""},
-		"told in small letters": {map[string]any{"servers": []string{"10.96.0.10"}, "searches": []string{"a"}}, "servers", false, "[10.96.0.10]", ""},
-		"one is none":           {map[string]any{"servers": []string{"10.96.0.10", "dns.example"}}, "servers", false, "[10.96.0.10]", `nameserver "dns.example"`},
-		"told, but all wanted":  {map[string]any{"servers": []string{"10.96.0.10"}}, "all", true, "[]", ""},
-		"not told":              {nil, "servers", true, "[]", "the runtime did not pass the pod's nameservers (capability dns)"},
-		"in another form":       {"10.96.0.10", "servers", true, "[]", "dns: "},
+		"told": {map[string]any{"Servers": []string{"10.96.0.10", "fd00::a"}},
+			"servers", false, "[10.96.0.10 fd00::a]", ""},
+		"told in small letters": {map[string]any{"servers": []string{"10.96.0.10"},
+			"searches": []string{"a"}}, "servers", false, "[10.96.0.10]", ""},
+		"one is none": {map[string]any{"servers": []string{"10.96.0.10", "dns.example"}},
+			"servers", false, "[10.96.0.10]", `nameserver "dns.example"`},
+		"told, but all wanted": {map[string]any{"servers": []string{"10.96.0.10"}}, "all", true,
+			"[]", ""},
+		"not told": {nil, "servers", true, "[]", "the runtime did not pass the pod's " +
+			"nameservers (capability dns)"},
+		"in another form": {"10.96.0.10", "servers", true, "[]", "dns: "},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ns, n := netns.New(t), newNode(t)
 			pod := meshed(nil)
-			pod.Spec.Containers[1].Env = []corev1.EnvVar{{Name: "ISTIO_META_DNS_CAPTURE", Value: "true"}}
+			pod.Spec.Containers[1].Env = []corev1.EnvVar{{Name: "ISTIO_META_DNS_CAPTURE",
+				Value: "true"}}
 			n.agent.Put(pod)
 			r := n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{
 				"dnsCapture": row.capture, "runtimeConfig": map[string]any{"dns": row.dns},
@@ -662,12 +727,14 @@ func TestNameserversComeFromTheRuntime(t *testing.T) {
 			for _, s := range dns.Servers {
 				servers = append(servers, s.String())
 			}
-			if dns.Everywhere != row.everywhere || "["+strings.Join(servers, " ")+"]" != row.servers {
+			if dns.Everywhere != row.everywhere ||
+				"["+strings.Join(servers, " ")+"]" != row.servers {
 				t.Errorf("captured: %+v", dns)
 			}
 			warnings, _ := r.last(t)["warnings"].([]any)
 			all, _ := json.Marshal(warnings)
-			if row.warning == "" && warnings != nil || !strings.Contains(strings.ReplaceAll(string(all), `\"`, `"`), row.warning) {
+			if row.warning == "" && warnings != nil ||
+				!strings.Contains(strings.ReplaceAll(string(all), `\"`, `"`), row.warning) {
 				t.Errorf("warnings %s, want %q", all, row.warning)
 			}
 		})

@@ -152,8 +152,10 @@ func finish(c call, d deps, o outcome, err error) error {
 		return refusal
 	}
 	report := protocol.Outcome{
-		Command: c.command, Namespace: c.pod.Namespace, Name: c.pod.Name, UID: cmp.Or(o.uid, c.pod.UID),
-		Outcome: o.word, Reason: o.reason, Message: message, Notices: o.notices, Phases: map[string]float64{},
+		Command: c.command, Namespace: c.pod.Namespace, Name: c.pod.Name,
+		UID:     cmp.Or(o.uid, c.pod.UID),
+		Outcome: o.word, Reason: o.reason, Message: message, Notices: o.notices,
+		Phases: map[string]float64{},
 	}
 	for phase, took := range o.phases {
 		report.Phases[phase] = took.Seconds()

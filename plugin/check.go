@@ -31,12 +31,14 @@ func check(ctx context.Context, c call, d deps) (o outcome, err error) {
 	}
 	defer n.Close()
 	if n.ID.Device != recorded.Netns.Device || n.ID.Inode != recorded.Netns.Inode {
-		return o, rulesDiffer.fail("check pod %s: its network namespace is %d, ADD programmed %d at %s",
+		return o, rulesDiffer.fail(
+			"check pod %s: its network namespace is %d, ADD programmed %d at %s",
 			c.podName(), n.ID.Inode, recorded.Netns.Inode, recorded.Netns.Path)
 	}
 	rules := redirect.Compile(recorded.Policy)
 	if record.Revision(rules) != recorded.Revision {
-		o.checked("older_revision") // programmed by another version of the plugin, which alone could tell
+		// programmed by another version of the plugin, which alone could tell
+		o.checked("older_revision")
 		return o, nil
 	}
 	o.backend = recorded.Backend
@@ -62,7 +64,8 @@ func checkUnrecorded(ctx context.Context, c call, d deps) (o outcome, err error)
 }
 
 // verify notes how the rules in a namespace differ from those that should be there.
-func (o *outcome) verify(ctx context.Context, c call, n *podns.Namespace, rules redirect.Ruleset) error {
+func (o *outcome) verify(ctx context.Context, c call, n *podns.Namespace,
+	rules redirect.Ruleset) error {
 	tables, err := backend.Find(o.backend)
 	if err != nil {
 		return kernelRefused.fail("check pod %s: %w", c.podName(), err)
@@ -81,7 +84,8 @@ func (o *outcome) verify(ctx context.Context, c call, n *podns.Namespace, rules 
 	for _, p := range o.problems {
 		words = append(words, p.String())
 	}
-	return rulesDiffer.fail("check pod %s: %d differences: %s", c.podName(), len(words), strings.Join(words, "; "))
+	return rulesDiffer.fail("check pod %s: %d differences: %s", c.podName(), len(words),
+		strings.Join(words, "; "))
 }
 
 func (o *outcome) checked(reason string) {

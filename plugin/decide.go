@@ -68,7 +68,8 @@ func ask(ctx context.Context, c call, d deps, o *outcome) (redirect.Decision, er
 	decision, err := redirect.Decide(pod, c.conf.Redirect)
 	if err == nil && decision.AskHandler {
 		o.ours = true
-		if pod.Spec.RuntimeHandler, err = d.sources.Handler(ctx, pod.Spec.RuntimeClass); err != nil {
+		if pod.Spec.RuntimeHandler, err = d.sources.Handler(ctx,
+			pod.Spec.RuntimeClass); err != nil {
 			return redirect.Decision{}, err
 		}
 		decision, err = redirect.Decide(pod, c.conf.Redirect)
@@ -79,7 +80,8 @@ func ask(ctx context.Context, c call, d deps, o *outcome) (redirect.Decision, er
 		return decision, nil
 	}
 	o.ours, o.warnings = true, decision.Warnings
-	d.logOurs.Debug("found pod", zap.String("path", found.From), zap.Any("annotations", pod.Annotations))
+	d.logOurs.Debug("found pod", zap.String("path", found.From),
+		zap.Any("annotations", pod.Annotations))
 	switch wrong := c.wrong(); {
 	case wrong != nil:
 		return redirect.Decision{}, wrong
@@ -88,7 +90,9 @@ func ask(ctx context.Context, c call, d deps, o *outcome) (redirect.Decision, er
 	case err != nil:
 		return redirect.Decision{}, badPod.fail("read annotations of pod %s: %w", c.podName(), err)
 	case decision.AskMore:
-		return redirect.Decision{}, ownFault.fail("decide about pod %s: the %s told only a part of it", c.podName(), found.From)
+		return redirect.Decision{},
+			ownFault.fail("decide about pod %s: the %s told only a part of it", c.podName(),
+				found.From)
 	}
 	return decision, nil
 }
@@ -103,7 +107,8 @@ func (c call) wrong() error {
 	if len(c.conf.Mistakes) == 0 {
 		return nil
 	}
-	return badConf.fail("read configuration of network %q: %s", c.conf.Network, strings.Join(c.conf.Mistakes, "; "))
+	return badConf.fail("read configuration of network %q: %s", c.conf.Network,
+		strings.Join(c.conf.Mistakes, "; "))
 }
 
 // whyBackend says, behind an error, why it was not the configured backend that was tried.
@@ -111,5 +116,6 @@ func (c call) whyBackend(tried string) string {
 	if tried == c.conf.Backend {
 		return ""
 	}
-	return fmt.Sprintf(" (not %s: the pod has a user namespace of its own, where the kernel takes nothing but %s)", c.conf.Backend, tried)
+	return fmt.Sprintf(" (not %s: the pod has a user namespace of its own, where the kernel "+
+		"takes nothing but %s)", c.conf.Backend, tried)
 }

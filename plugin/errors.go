@@ -25,16 +25,19 @@ type fault struct {
 var (
 	badConf = fault{types.ErrInvalidNetworkConfig, "bad_configuration",
 		"the plugin's configuration has a wrong value, and the pod is ours",
-		"correct the sidecar-cni entry in the node's CNI configuration; if the installer wrote it, its values"}
+		"correct the sidecar-cni entry in the node's CNI configuration; if the installer wrote " +
+			"it, its values"}
 	badNetns = fault{types.ErrInvalidNetNS, "bad_namespace",
 		"CNI_NETNS is the host's own network namespace, or none",
-		"have the runtime pass the pod's own network namespace; rules in the host's would redirect the node"}
+		"have the runtime pass the pod's own network namespace; rules in the host's would " +
+			"redirect the node"}
 	tryLater = fault{types.ErrTryAgainLater, "no_source",
 		"neither the agent nor the API server answered what the pod is, which is or may be ours",
 		"check that the sidecar-cni agent runs on this node; the kubelet tries again by itself"}
 	tooSlow = fault{types.ErrTryAgainLater, "too_slow",
 		"the time for the call was over before the rules were written; nothing was",
-		"none if it passes, the kubelet tries again by itself; else look at the load of the node, or give `deadline` more time"}
+		"none if it passes, the kubelet tries again by itself; else look at the load of the " +
+			"node, or give `deadline` more time"}
 	unavailable = fault{types.ErrPluginNotAvailable, "not_available",
 		"STATUS: in this state no meshed pod can start here, and waiting does not help",
 		"mend what is named; pods that are not ours start all the same"}
@@ -57,10 +60,13 @@ var (
 		"the record of what was programmed cannot be written or read",
 		"make stateDir a directory that root can write, best on a tmpfs"}
 	ownKernel = fault{106, "own_kernel",
-		"the pod is ours, and its runtime has a kernel or a network stack of its own, which meets no rules",
-		"leave istio-init in such pods, or take them out of the mesh; the setting runtimeHandlers can have them skipped or allowed"}
+		"the pod is ours, and its runtime has a kernel or a network stack of its own, which " +
+			"meets no rules",
+		"leave istio-init in such pods, or take them out of the mesh; the setting " +
+			"runtimeHandlers can have them skipped or allowed"}
 	foreignRules = fault{107, "foreign_rules",
-		"the pod's network namespace has rules of another tool, or of a backend that was configured before",
+		"the pod's network namespace has rules of another tool, or of a backend that was " +
+			"configured before",
 		"create the pod anew; if that does not help, take the other tool out of the node's chain"}
 	brokenResult = fault{types.ErrDecodingFailure, "bad_result",
 		"prevResult is no result",
@@ -72,7 +78,8 @@ var (
 
 // faults lists them for the reference page.
 var faults = []fault{
-	brokenResult, badConf, badNetns, tryLater, tooSlow, unavailable, badPod, kernelRefused, denied, podGone, rulesDiffer, badState, ownKernel, foreignRules, ownFault,
+	brokenResult, badConf, badNetns, tryLater, tooSlow, unavailable, badPod, kernelRefused, denied,
+	podGone, rulesDiffer, badState, ownKernel, foreignRules, ownFault,
 }
 
 // failure is an error of a kind.

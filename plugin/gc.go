@@ -25,7 +25,8 @@ func gc(_ context.Context, c call, d deps) (o outcome, err error) {
 		o.ours = true
 		_, err := d.records.Delete(r.Attachment)
 		errs = append(errs, err)
-		d.logOurs.Debug("dropped record", zap.String("container", r.Container), zap.String("interface", r.Interface), zap.Error(err))
+		d.logOurs.Debug("dropped record", zap.String("container", r.Container),
+			zap.String("interface", r.Interface), zap.Error(err))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return o, badState.fail("collect records of network %q: %w", c.conf.Network, err)

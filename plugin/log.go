@@ -15,7 +15,8 @@ import (
 func newLogger(stderr io.Writer, level, file string) *zap.Logger {
 	core := logCore(zapcore.AddSync(stderr), level)
 	if file != "" {
-		core = zapcore.NewTee(core, logCore(zapcore.AddSync(logFile{path: file, limit: logLimit}), level))
+		core = zapcore.NewTee(core,
+			logCore(zapcore.AddSync(logFile{path: file, limit: logLimit}), level))
 	}
 	return zap.New(core, zap.ErrorOutput(zapcore.AddSync(stderr)))
 }
@@ -27,7 +28,8 @@ func logCore(to zapcore.WriteSyncer, level string) zapcore.Core {
 	}
 	return zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{
 		TimeKey: "time", LevelKey: "level", MessageKey: "msg",
-		EncodeTime: encodeTime, EncodeLevel: zapcore.LowercaseLevelEncoder, EncodeDuration: zapcore.StringDurationEncoder,
+		EncodeTime: encodeTime, EncodeLevel: zapcore.LowercaseLevelEncoder,
+		EncodeDuration: zapcore.StringDurationEncoder,
 	}), to, at)
 }
 

@@ -42,7 +42,8 @@ func (e env) run() int {
 		answer = p.encode(refusal)
 	}
 	if refusal != nil && !p.called {
-		newLogger(e.stderr, "", "").Info("refused call", zap.String("command", e.command), zap.Error(refusal))
+		newLogger(e.stderr, "", "").Info("refused call", zap.String("command", e.command),
+			zap.Error(refusal))
 	}
 	if len(answer) > 0 {
 		if _, err := e.stdout.Write(answer); err != nil {
@@ -93,5 +94,6 @@ func (e env) about() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		v = info.Main.Version
 	}
-	return "sidecar-cni " + v + ": a CNI plugin, which the container runtime executes; see docs/configuration.md"
+	return "sidecar-cni " + v + ": a CNI plugin, which the container runtime executes; see " +
+		"docs/configuration.md"
 }

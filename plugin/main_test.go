@@ -32,7 +32,8 @@ func TestWhatTheProgramAnswers(t *testing.T) {
 	if !ok {
 		t.Fatal("a program without build information")
 	}
-	about := "sidecar-cni " + info.Main.Version + ": a CNI plugin, which the container runtime executes"
+	about := "sidecar-cni " + info.Main.Version +
+		": a CNI plugin, which the container runtime executes"
 	pod := "CNI_ARGS=" + ofPod("shop", "web-0")
 	for name, row := range map[string]struct {
 		command, args, conf string
@@ -42,31 +43,40 @@ func TestWhatTheProgramAnswers(t *testing.T) {
 		line                string // the only one of the log; "" if there is none
 		stderr              string // words in it
 	}{
-		"run by hand":        {stderr: about},
-		"asked for versions": {command: "VERSION", conf: conf, stdout: `"supportedVersions":["0.3.0",`},
+		"run by hand": {stderr: about},
+		"asked for versions": {command: "VERSION", conf: conf,
+			stdout: `"supportedVersions":["0.3.0",`},
 		"a pod that is not ours": {
 			command: "ADD", conf: conf, stdout: `{"cniVersion":"1.0.0"}`, line: "skipped pod",
 		},
-		"nothing to answer":              {command: "DEL", conf: conf, line: "released pod"},
-		"nothing to answer, and no room": {command: "DEL", conf: conf, full: true, line: "released pod"},
+		"nothing to answer": {command: "DEL", conf: conf, line: "released pod"},
+		"nothing to answer, and no room": {command: "DEL", conf: conf, full: true,
+			line: "released pod"},
 		"an answer, and no room": {
-			command: "ADD", conf: conf, full: true, exit: 1, line: "skipped pod", stderr: "write answer: ",
+			command: "ADD", conf: conf, full: true, exit: 1, line: "skipped pod",
+			stderr: "write answer: ",
 		},
 		"a refusal of ours": {
-			command: "ADD", args: pod, conf: conf, exit: 1, stdout: `"cniVersion": "1.0.0"`, line: "refused call",
+			command: "ADD", args: pod, conf: conf, exit: 1, stdout: `"cniVersion": "1.0.0"`,
+			line: "refused call",
 		},
-		"a refusal before we were called": {command: "FLY", conf: conf, exit: 1, stdout: `"code": 4`, line: "refused call"},
-		"a configuration that is none":    {command: "ADD", conf: "{", exit: 1, stdout: `"code": 6`, line: "refused call"},
+		"a refusal before we were called": {command: "FLY", conf: conf, exit: 1,
+			stdout: `"code": 4`, line: "refused call"},
+		"a configuration that is none": {command: "ADD", conf: "{", exit: 1, stdout: `"code": 6`,
+			line: "refused call"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var stdout, stderr bytes.Buffer
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWhatTheProgramAnswers$")
+			cmd := exec.CommandContext(t.Context(), os.Args[0],
+				"-test.run=^TestWhatTheProgramAnswers$")
 			cmd.Env = []string{
-				"PATH=" + os.Getenv("PATH"), "CNI_CONTAINERID=0a1b", "CNI_NETNS=/nowhere", "CNI_IFNAME=eth0", "CNI_PATH=/nowhere",
+				"PATH=" + os.Getenv("PATH"), "CNI_CONTAINERID=0a1b", "CNI_NETNS=/nowhere",
+				"CNI_IFNAME=eth0", "CNI_PATH=/nowhere",
 				within + "=yes", "CNI_COMMAND=" + row.command, row.args,
 			}
-			conf := strings.Replace(row.conf, "{", `{"stateDir":"`+filepath.Join(t.TempDir(), "state")+`",`, 1)
+			conf := strings.Replace(row.conf, "{",
+				`{"stateDir":"`+filepath.Join(t.TempDir(), "state")+`",`, 1)
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(conf), &stdout, &stderr
 			if row.full {
 				cmd.Stdout = full
@@ -78,7 +88,8 @@ func TestWhatTheProgramAnswers(t *testing.T) {
 			if code := cmd.ProcessState.ExitCode(); code != row.exit {
 				t.Errorf("exit code %d, want %d; log: %s", code, row.exit, &stderr)
 			}
-			if got := stdout.String(); (got == "") != (row.stdout == "") || !strings.Contains(got, row.stdout) {
+			if got := stdout.String(); (got == "") != (row.stdout == "") ||
+				!strings.Contains(got, row.stdout) {
 				t.Errorf("standard output %q, want %q", got, row.stdout)
 			}
 			if !strings.Contains(stderr.String(), row.stderr) {

@@ -84,6 +84,7 @@ func TestConfigurationPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("docs/configuration.md is not what the table says (-table +page); `make generate` writes it anew:\n%s", diff)
+		t.Errorf("docs/configuration.md is not what the table says (-table +page); `make "+
+			"generate` writes it anew:\n%s", diff)
 	}
 }

@@ -15,7 +15,8 @@ func TestReadmeListsTheFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range faults {
-		if row := fmt.Sprintf("| %d | `%s` | %s |", f.code, f.word, f.about); !strings.Contains(string(readme), row) {
+		if row := fmt.Sprintf("| %d | `%s` | %s |", f.code, f.word,
+			f.about); !strings.Contains(string(readme), row) {
 			t.Errorf("README.md lacks the row\n%s", row)
 		}
 	}

@@ -74,7 +74,8 @@ func decoded(t *testing.T, text string) map[string]any {
 
 func FuzzResult(f *testing.F) {
 	for _, previous := range []string{
-		``, `null`, `[]`, `{}`, `{"cniVersion":"0.4.0","ips":[]}`, `{"cniVersion":7}`, `{"cniVersion":"0.3.1","ips":[{"address":"x"}]}`,
+		``, `null`, `[]`, `{}`, `{"cniVersion":"0.4.0","ips":[]}`, `{"cniVersion":7}`,
+		`{"cniVersion":"0.3.1","ips":[{"address":"x"}]}`,
 		`{"cniVersion":"1.1.0","ips":[{"address":"10.1.2.3/24","interface":9}]}`,
 	} {
 		f.Add("1.0.0", previous)

@@ -52,7 +52,8 @@ func meshed(annotations map[string]string) *corev1.Pod {
 	all := map[string]string{statusKey: "{}"}
 	maps.Copy(all, annotations)
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", UID: apitypes.UID(uid), Annotations: all},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", UID: apitypes.UID(uid),
+			Annotations: all},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{
 			{Name: "app"}, {Name: "istio-proxy", Args: []string{"proxy", "sidecar"}},
 		}},
@@ -75,7 +76,8 @@ func ofPod(namespace, name string) string {
 
 // told is a conf in which the runtime tells annotations.
 func told(annotations map[string]string) map[string]any {
-	return map[string]any{"runtimeConfig": map[string]any{netconf.AnnotationsCapability: annotations}}
+	return map[string]any{"runtimeConfig": map[string]any{
+		netconf.AnnotationsCapability: annotations}}
 }
 
 // response is what came of a call.
@@ -107,7 +109,8 @@ func (r response) want(t *testing.T, code uint, words ...string) {
 		t.Fatalf("went well, want code %d; log: %s", code, r.stderr)
 	}
 	if r.err.Code != code || r.answer != "" {
-		t.Errorf("code %d, answer %q, want code %d and none: %s", r.err.Code, r.answer, code, r.err.Msg)
+		t.Errorf("code %d, answer %q, want code %d and none: %s", r.err.Code, r.answer, code,
+			r.err.Msg)
 	}
 	for _, w := range words {
 		if !strings.Contains(r.err.Msg, w) {
@@ -126,7 +129,8 @@ func (n *node) call(r request) response {
 	n.t.Helper()
 	conf := map[string]any{
 		"cniVersion": "1.0.0", "name": "pods", "type": "sidecar-cni", "deadline": "10s",
-		"agentSocket": n.agent.Socket(), "kubeconfig": filepath.Join(n.state, "no-kubeconfig"), "stateDir": n.state,
+		"agentSocket": n.agent.Socket(), "kubeconfig": filepath.Join(n.state, "no-kubeconfig"),
+		"stateDir": n.state,
 	}
 	maps.Copy(conf, r.conf)
 	maps.DeleteFunc(conf, func(_ string, v any) bool { return v == nil })
@@ -185,7 +189,8 @@ func invoke(t *testing.T, command string, do verb, args *skel.CmdArgs) response 
 }
 
 // problems are the differences between a namespace and what a pod asks for.
-func problems(t *testing.T, ns *netns.NS, backendName string, p redirect.Policy) []redirect.Problem {
+func problems(t *testing.T, ns *netns.NS, backendName string,
+	p redirect.Policy) []redirect.Problem {
 	t.Helper()
 	tables, err := backend.Find(backendName)
 	if err != nil {
@@ -226,7 +231,8 @@ func wantUntouched(t *testing.T, ns *netns.NS) {
 	if rules := ns.Run(t, "", "nft", "list", "ruleset"); rules != "" {
 		t.Errorf("rules were left:\n%s", rules)
 	}
-	if addrs := ns.Run(t, "", "ip", "-br", "address", "show", "dev", "lo"); strings.Contains(addrs, "::6") {
+	if addrs := ns.Run(t, "", "ip", "-br", "address", "show", "dev", "lo"); strings.Contains(addrs,
+		"::6") {
 		t.Errorf("addresses were left: %s", addrs)
 	}
 }

@@ -36,7 +36,8 @@ func TestCheckNamesWhatDiffersAndRepairsNothing(t *testing.T) {
 	for range 2 {
 		r := n.call(request{command: "CHECK", netns: ns.Path()})
 		r.want(t, 104, "shop/web-0", "ISTIO_INBOUND: rule 1: missing")
-		if found, ok := r.last(t)["problems"].([]any); !ok || len(found) == 0 || r.last(t)["path"] != "record" {
+		if found, ok := r.last(t)["problems"].([]any); !ok || len(found) == 0 ||
+			r.last(t)["path"] != "record" {
 			t.Errorf("line %v", r.last(t))
 		}
 	}
@@ -56,7 +57,8 @@ func TestCheckOfAnotherNamespaceDiffers(t *testing.T) {
 	t.Parallel()
 	ns, other, n := netns.New(t), netns.New(t), newNode(t)
 	n.add(ns)
-	n.call(request{command: "CHECK", netns: other.Path()}).want(t, 104, "network namespace", ns.Path())
+	n.call(request{command: "CHECK", netns: other.Path()}).want(t, 104, "network namespace",
+		ns.Path())
 	wantUntouched(t, other)
 }
 
@@ -101,7 +103,8 @@ func TestCheckOfABrokenRecord(t *testing.T) {
 	t.Parallel()
 	ns, n := netns.New(t), newNode(t)
 	n.add(ns)
-	if err := os.WriteFile(filepath.Join(n.state, "0a1b:eth0.json"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(n.state, "0a1b:eth0.json"), []byte("{"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	n.call(request{command: "CHECK", netns: ns.Path()}).want(t, 105, "0a1b:eth0.json")
@@ -115,8 +118,9 @@ func TestDelSucceeds(t *testing.T) {
 		"without a namespace":           {},
 		"with a namespace that is gone": {netns: "/nowhere"},
 		"on a file":                     {netns: "/etc/hosts"},
-		"with a wrong configuration":    {conf: map[string]any{"backend": 1, "deadline": "x", "redirect": 0, "logLevel": "x", "prevResult": "x"}},
-		"with records out of reach":     {conf: map[string]any{"stateDir": "/etc/hosts/state"}},
+		"with a wrong configuration": {conf: map[string]any{"backend": 1, "deadline": "x",
+			"redirect": 0, "logLevel": "x", "prevResult": "x"}},
+		"with records out of reach": {conf: map[string]any{"stateDir": "/etc/hosts/state"}},
 	} {
 		r.command = "DEL"
 		got := n.call(r)
@@ -136,10 +140,12 @@ func TestDelForgetsOneAttachmentAndLeavesTheRules(t *testing.T) {
 	n.add(ns)
 	n.call(request{command: "ADD", netns: ns.Path(), ifname: "net1"}).want(t, 0)
 	policy := n.recorded("0a1b").Policy
-	for _, path := range []string{ns.Path(), ""} { // runtimes do it twice, without a namespace at last
+	// runtimes do it twice, without a namespace at last
+	for _, path := range []string{ns.Path(), ""} {
 		n.call(request{command: "DEL", netns: path, ifname: "net1"}).want(t, 0)
 	}
-	if diff := cmp.Diff([]string{filepath.Join(n.state, "0a1b:eth0.json")}, files(n.state)); diff != "" {
+	if diff := cmp.Diff([]string{filepath.Join(n.state, "0a1b:eth0.json")},
+		files(n.state)); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
 	n.call(request{command: "DEL", netns: ns.Path()}).want(t, 0)
@@ -153,7 +159,8 @@ func TestDelForgetsOneAttachmentAndLeavesTheRules(t *testing.T) {
 
 func (n *node) keep(network, container string) {
 	n.t.Helper()
-	r := record.Record{Attachment: record.Attachment{Container: container, Interface: "eth0"}, Network: network}
+	r := record.Record{Attachment: record.Attachment{Container: container, Interface: "eth0"},
+		Network: network}
 	if err := record.Dir(n.state).Write(r); err != nil {
 		n.t.Fatal(err)
 	}
@@ -161,17 +168,24 @@ func (n *node) keep(network, container string) {
 
 func TestGCDropsWhatIsNoMore(t *testing.T) {
 	t.Parallel()
-	valid := []map[string]string{{"containerID": "b", "ifname": "eth0"}, {"containerID": "a", "ifname": "net1"}}
+	valid := []map[string]string{{"containerID": "b", "ifname": "eth0"},
+		{"containerID": "a", "ifname": "net1"}}
 	rows := map[string]struct {
 		conf map[string]any
 		want []string
 	}{
-		"a list":               {map[string]any{"cni.dev/valid-attachments": valid}, []string{"b", "other"}},
-		"an empty list":        {map[string]any{"cni.dev/valid-attachments": []string{}}, []string{"other"}},
-		"none, as Go has it":   {map[string]any{"cni.dev/valid-attachments": json.RawMessage("null")}, []string{"other"}},
-		"the key's older name": {map[string]any{"cni.dev/attachments": valid}, []string{"b", "other"}},
-		"no list":              {nil, []string{"a", "b", "c", "other"}},
-		"something else":       {map[string]any{"cni.dev/valid-attachments": "b"}, []string{"a", "b", "c", "other"}},
+		"a list": {map[string]any{"cni.dev/valid-attachments": valid},
+			[]string{"b", "other"}},
+		"an empty list": {map[string]any{"cni.dev/valid-attachments": []string{}},
+			[]string{"other"}},
+		"none, as Go has it": {
+			map[string]any{"cni.dev/valid-attachments": json.RawMessage("null")},
+			[]string{"other"}},
+		"the key's older name": {map[string]any{"cni.dev/attachments": valid},
+			[]string{"b", "other"}},
+		"no list": {nil, []string{"a", "b", "c", "other"}},
+		"something else": {map[string]any{"cni.dev/valid-attachments": "b"},
+			[]string{"a", "b", "c", "other"}},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -200,8 +214,10 @@ func TestGCGoesOnBehindABrokenRecord(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(n.state, "0:eth0.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n.call(request{command: "GC", conf: map[string]any{"cni.dev/valid-attachments": []string{}}}).want(t, 105, "0:eth0.json")
-	if diff := cmp.Diff([]string{filepath.Join(n.state, "0:eth0.json")}, files(n.state)); diff != "" {
+	n.call(request{command: "GC", conf: map[string]any{"cni.dev/valid-attachments": []string{}}}).
+		want(t, 105, "0:eth0.json")
+	if diff := cmp.Diff([]string{filepath.Join(n.state, "0:eth0.json")},
+		files(n.state)); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
 }
@@ -211,9 +227,12 @@ func TestStatusFailsForWhatStays(t *testing.T) {
 	n := newNode(t)
 	away := map[string]any{"agentSocket": "/nowhere", "kubeconfig": "/nowhere"}
 	n.call(request{command: "STATUS", conf: away}).want(t, 0)
-	n.call(request{command: "STATUS", conf: map[string]any{"backend": redirect.IptablesLegacy}}).want(t, 0)
-	n.call(request{command: "STATUS", conf: map[string]any{"backend": "ebpf", "deadline": 1}}).want(t, 50, "ebpf", "deadline")
-	n.call(request{command: "STATUS", conf: map[string]any{"stateDir": "/etc/hosts"}}).want(t, 50, "/etc/hosts")
+	n.call(request{command: "STATUS", conf: map[string]any{"backend": redirect.IptablesLegacy}}).
+		want(t, 0)
+	n.call(request{command: "STATUS", conf: map[string]any{"backend": "ebpf", "deadline": 1}}).
+		want(t, 50, "ebpf", "deadline")
+	n.call(request{command: "STATUS", conf: map[string]any{"stateDir": "/etc/hosts"}}).want(t, 50,
+		"/etc/hosts")
 }
 
 func TestAPanicIsAnAnswer(t *testing.T) {
@@ -231,14 +250,22 @@ func TestAPanicIsAnAnswer(t *testing.T) {
 		return nil
 	}
 	for name, do := range map[string]verb{
-		"in a verb":      func(context.Context, call, deps) (outcome, error) { panic("out of\nhand") },
-		"in a namespace": func(context.Context, call, deps) (outcome, error) { return outcome{}, inside() },
+		"in a verb": func(context.Context, call,
+			deps) (outcome, error) {
+			panic("out of\nhand")
+		},
+		"in a namespace": func(context.Context, call, deps) (outcome, error) {
+			return outcome{},
+				inside()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := invoke(t, "ADD", do, &skel.CmdArgs{StdinData: []byte(`{"cniVersion":"1.0.0","name":"pods"}`)})
+			r := invoke(t, "ADD", do,
+				&skel.CmdArgs{StdinData: []byte(`{"cniVersion":"1.0.0","name":"pods"}`)})
 			r.want(t, 999, "out of", "hand")
-			if !strings.Contains(r.stderr, "goroutine ") || !strings.Contains(r.stderr, "TestAPanicIsAnAnswer") {
+			if !strings.Contains(r.stderr, "goroutine ") ||
+				!strings.Contains(r.stderr, "TestAPanicIsAnAnswer") {
 				t.Errorf("no stack on standard error: %s", r.stderr)
 			}
 		})
@@ -250,11 +277,13 @@ func TestMessagesAreShortAndWhole(t *testing.T) {
 	long := badPod.fail("read annotations of pod a/b: %s: the end", strings.Repeat("é", 9000))
 	text := classify(long).text()
 	if len(text) > enough || !strings.HasPrefix(text, "read annotations of pod a/b: ") ||
-		!strings.HasSuffix(text, "the end; remedy: "+badPod.remedy) || !strings.Contains(text, " ... ") {
+		!strings.HasSuffix(text, "the end; remedy: "+badPod.remedy) ||
+		!strings.Contains(text, " ... ") {
 		t.Errorf("%d bytes: %s", len(text), text)
 	}
 	fits := strings.Repeat("x", enough-len("; remedy: "+badPod.remedy))
-	if text, want := classify(badPod.fail("%s", fits)).text(), fits+"; remedy: "+badPod.remedy; text != want {
+	if text, want := classify(badPod.fail("%s", fits)).text(),
+		fits+"; remedy: "+badPod.remedy; text != want {
 		t.Errorf("what just fits is cut: %s", text)
 	}
 	if text := classify(badState.fail("a\nb")).text(); strings.Contains(text, "\n") {
@@ -279,7 +308,8 @@ func TestLogLevels(t *testing.T) {
 	n.agent.Put(meshed(nil))
 	lines := map[string]int{}
 	for _, level := range []string{"error", "info", "debug"} {
-		r := n.call(request{command: "ADD", netns: netns.New(t).Path(), conf: map[string]any{"logLevel": level}})
+		r := n.call(request{command: "ADD", netns: netns.New(t).Path(),
+			conf: map[string]any{"logLevel": level}})
 		r.want(t, 0)
 		lines[level] = len(r.lines)
 	}
@@ -310,7 +340,8 @@ func TestTheLogFileIsAboutPodsThatAreOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
-	if len(lines) != 3 || !strings.Contains(r.stderr, string(lines[2])) || !bytes.Contains(lines[0], []byte(`"redirected pod"`)) {
+	if len(lines) != 3 || !strings.Contains(r.stderr, string(lines[2])) ||
+		!bytes.Contains(lines[0], []byte(`"redirected pod"`)) {
 		t.Errorf("file:\n%s", data)
 	}
 }
@@ -319,7 +350,8 @@ func TestALogFileOutOfReachHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	ns, n := netns.New(t), newNode(t)
 	n.agent.Put(meshed(nil))
-	r := n.call(request{command: "ADD", netns: ns.Path(), conf: map[string]any{"logFile": "/etc/hosts/log"}})
+	r := n.call(request{command: "ADD", netns: ns.Path(),
+		conf: map[string]any{"logFile": "/etc/hosts/log"}})
 	r.want(t, 0)
 	if !strings.Contains(r.stderr, "/etc/hosts") {
 		t.Errorf("nobody heard of it: %s", r.stderr)
@@ -340,7 +372,8 @@ func TestRulesGoAgainIfTheRecordCannotBeWritten(t *testing.T) {
 
 func FuzzArgs(f *testing.F) {
 	for _, s := range []string{
-		"", ";", "=", "K8S_POD_NAME", "K8S_POD_NAME=a;K8S_POD_NAMESPACE=b;K8S_POD_UID=c;IgnoreUnknown=1",
+		"", ";", "=", "K8S_POD_NAME",
+		"K8S_POD_NAME=a;K8S_POD_NAMESPACE=b;K8S_POD_UID=c;IgnoreUnknown=1",
 		"IgnoreUnknown=1;K8S_POD_UID=c;K8S_POD_NAMESPACE=b;K8S_POD_INFRA_CONTAINER_ID=d;K8S_POD_NAME=a", "K8S_POD_NAME=a=b;;",
 	} {
 		f.Add(s)
@@ -348,13 +381,16 @@ func FuzzArgs(f *testing.F) {
 	f.Fuzz(func(t *testing.T, args string) {
 		ref := parseArgs(args)
 		again := parseArgs(strings.Join([]string{
-			"K8S_POD_UID=" + ref.UID, "K8S_POD_NAME=" + ref.Name, "IgnoreUnknown=1", "K8S_POD_NAMESPACE=" + ref.Namespace,
+			"K8S_POD_UID=" + ref.UID, "K8S_POD_NAME=" + ref.Name, "IgnoreUnknown=1",
+			"K8S_POD_NAMESPACE=" + ref.Namespace,
 		}, ";"))
 		if ref != again {
 			t.Errorf("%q: %+v, written anew %+v", args, ref, again)
 		}
-		decision, err := redirect.Decide(redirect.Pod{Namespace: ref.Namespace, Name: ref.Name}, redirect.Defaults())
-		if (ref.Name == "" || ref.Namespace == "") != (decision.Skip == redirect.NotAPod) || err != nil {
+		decision, err := redirect.Decide(redirect.Pod{Namespace: ref.Namespace, Name: ref.Name},
+			redirect.Defaults())
+		if (ref.Name == "" || ref.Namespace == "") != (decision.Skip == redirect.NotAPod) ||
+			err != nil {
 			t.Errorf("%q: %+v, %v", args, decision, err)
 		}
 	})
@@ -366,7 +402,8 @@ func TestARefusalSaysWhyItWasNotTheConfiguredBackend(t *testing.T) {
 	if got := c.whyBackend(redirect.IptablesNFT); got != "" {
 		t.Errorf("it was: %q", got)
 	}
-	if got := c.whyBackend(redirect.NFTables); !strings.Contains(got, "user namespace") || !strings.Contains(got, redirect.IptablesNFT) {
+	if got := c.whyBackend(redirect.NFTables); !strings.Contains(got, "user namespace") ||
+		!strings.Contains(got, redirect.IptablesNFT) {
 		t.Errorf("got %q", got)
 	}
 }
@@ -381,7 +418,8 @@ func TestWhyRulesWereNotWritten(t *testing.T) {
 		err  error
 		want fault
 	}{
-		"the kernel refused them":              {explain(t.Context(), call{}, "", refused), kernelRefused},
+		"the kernel refused them": {explain(t.Context(), call{}, "", refused),
+			kernelRefused},
 		"the time was over":                    {explain(over, call{}, "", refused), tooSlow},
 		"the cause has its kind":               {explain(t.Context(), call{}, "", known), badState},
 		"it has its kind, and no time is left": {explain(over, call{}, "", known), badState},

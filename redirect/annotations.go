@@ -24,9 +24,10 @@ const (
 	wantID        = "a number from 0 to 4294967294; names are not known outside of the container"
 	wantIDRange   = "a number from 0 to 4294967294, or a range of them such as 2000-2999"
 	wantCIDR      = "a CIDR such as 10.0.0.0/8 or 2001:db8::/32"
-	wantInterface = "an interface's name of at most 15 letters, digits and . _ - @ ~, with a + at its end for every name that begins so"
-	wantMode      = "REDIRECT, TPROXY or NONE"
-	wantLoopback  = "a CIDR within 127.0.0.0/8 such as 127.0.0.1/32"
+	wantInterface = "an interface's name of at most 15 letters, digits and . _ - @ ~, with a + " +
+		"at its end for every name that begins so"
+	wantMode     = "REDIRECT, TPROXY or NONE"
+	wantLoopback = "a CIDR within 127.0.0.0/8 such as 127.0.0.1/32"
 )
 
 // setting is one thing that a pod may ask for. The table of them is the parser, and the reference
@@ -45,12 +46,16 @@ type setting struct {
 var settings = []setting{
 	{
 		key: keyMode, initial: string(ModeRedirect), form: "`REDIRECT`, `TPROXY` or `NONE`",
-		about: "How inbound traffic reaches the proxy: `REDIRECT` rewrites its destination, `TPROXY` hands it over with the client's address as it is, `NONE` leaves the whole pod alone, outbound too.",
-		read:  readMode,
+		about: "How inbound traffic reaches the proxy: `REDIRECT` rewrites its destination, " +
+			"`TPROXY` hands it over with the client's address as it is, `NONE` leaves the whole " +
+			"pod alone, outbound too.",
+		read: readMode,
 	},
 	{
-		key: "traffic.sidecar.istio.io/includeOutboundIPRanges", initial: "*", form: "`*`, or a list of CIDRs; empty captures none",
-		about: "The destinations whose traffic is captured. One that begins in loopback, such as 127.0.0.0/8, has the pod's calls to itself captured too.",
+		key: "traffic.sidecar.istio.io/includeOutboundIPRanges", initial: "*",
+		form: "`*`, or a list of CIDRs; empty captures none",
+		about: "The destinations whose traffic is captured. One that begins in loopback, such as " +
+			"127.0.0.0/8, has the pod's calls to itself captured too.",
 		read: func(r *reader, v string, p *Policy) {
 			if p.Outbound.All = isAll(v); !p.Outbound.All {
 				p.Outbound.CIDRs, p.Outbound.Loopback = r.cidrs(v)
@@ -63,7 +68,8 @@ var settings = []setting{
 		read:  func(r *reader, v string, p *Policy) { p.Outbound.ExcludeCIDRs, _ = r.cidrs(v) },
 	},
 	{
-		key: "traffic.sidecar.istio.io/includeInboundPorts", initial: "*", form: "`*`, or a list of ports; empty captures none",
+		key: "traffic.sidecar.istio.io/includeInboundPorts", initial: "*",
+		form:  "`*`, or a list of ports; empty captures none",
 		about: "The ports of the pod whose inbound traffic is captured.",
 		read: func(r *reader, v string, p *Policy) {
 			if p.Inbound.All = isAll(v); !p.Inbound.All {
@@ -73,14 +79,16 @@ var settings = []setting{
 	},
 	{
 		key: "traffic.sidecar.istio.io/excludeInboundPorts", form: "a list of ports",
-		about: "Inbound ports that are left alone; matters only where `*` is included. Health, telemetry and status ports are always added.",
+		about: "Inbound ports that are left alone; matters only where `*` is included. Health, " +
+			"telemetry and status ports are always added.",
 		read: func(r *reader, v string, p *Policy) {
 			p.Inbound.ExcludePorts = sorted(append(p.Inbound.ExcludePorts, r.ports(v)...))
 		},
 	},
 	{
 		key: keyStatusPort, initial: "15020", form: "a port; 0 for none",
-		about: "The proxy's status port: left alone inbound. 15020 is left alone even where another one is named.",
+		about: "The proxy's status port: left alone inbound. 15020 is left alone even where " +
+			"another one is named.",
 		read: func(r *reader, v string, p *Policy) {
 			if port := r.port(v); port != 0 {
 				p.Inbound.ExcludePorts = sorted(append(p.Inbound.ExcludePorts, port))
@@ -88,7 +96,8 @@ var settings = []setting{
 		},
 	},
 	{
-		key: "traffic.sidecar.istio.io/includeOutboundPorts", lenient: true, form: "a list of ports",
+		key: "traffic.sidecar.istio.io/includeOutboundPorts", lenient: true,
+		form:  "a list of ports",
 		about: "Destination ports that are captured even where the address is not included.",
 		read:  func(r *reader, v string, p *Policy) { p.Outbound.Ports = r.ports(v) },
 	},
@@ -98,23 +107,28 @@ var settings = []setting{
 		read:  func(r *reader, v string, p *Policy) { p.Outbound.ExcludePorts = r.ports(v) },
 	},
 	{
-		key: "traffic.sidecar.istio.io/excludeInterfaces", lenient: true, form: "a list of interfaces",
+		key: "traffic.sidecar.istio.io/excludeInterfaces", lenient: true,
+		form:  "a list of interfaces",
 		about: "Interfaces on which neither direction is captured.",
 		read:  func(r *reader, v string, p *Policy) { p.ExcludeInterfaces = r.interfaces(v) },
 	},
 	{
-		key: "istio.io/reroute-virtual-interfaces", older: "traffic.sidecar.istio.io/kubevirtInterfaces", lenient: true, form: "a list of interfaces",
+		key:   "istio.io/reroute-virtual-interfaces",
+		older: "traffic.sidecar.istio.io/kubevirtInterfaces", lenient: true,
+		form:  "a list of interfaces",
 		about: "Interfaces of virtual machines: what enters the pod there is treated as outbound.",
 		read:  func(r *reader, v string, p *Policy) { p.VirtualInterfaces = r.interfaces(v) },
 	},
 	{
 		key: keyExcludeUIDs, form: "a list of uids and ranges such as `1000,2000-2999`",
-		about: "Users whose outbound traffic is left alone, so that init containers can reach the network before the proxy does. The proxy's own uid cannot be among them.",
-		read:  func(r *reader, v string, p *Policy) { p.Outbound.ExcludeUIDs = r.idRanges(v) },
+		about: "Users whose outbound traffic is left alone, so that init containers can reach " +
+			"the network before the proxy does. The proxy's own uid cannot be among them.",
+		read: func(r *reader, v string, p *Policy) { p.Outbound.ExcludeUIDs = r.idRanges(v) },
 	},
 	{
 		key: keyBypass, form: "`bypass`",
-		about: "Leaves the traffic of the init containers alone that start before the proxy. Each needs a runAsUser that is not the proxy's and that no app container shares.",
+		about: "Leaves the traffic of the init containers alone that start before the proxy. " +
+			"Each needs a runAsUser that is not the proxy's and that no app container shares.",
 		read: func(r *reader, v string, _ *Policy) {
 			if v != "" && v != "bypass" {
 				r.mistake(v, `"bypass"`)
@@ -128,8 +142,9 @@ var settings = []setting{
 	},
 	{
 		key: "CAPTURE_ALL_DNS", env: true, initial: "false", form: "a bool",
-		about: "DNS capture of everything to port 53, not only of what goes to the pod's nameservers.",
-		read:  func(r *reader, v string, p *Policy) { p.DNS.Everywhere = r.bool(v) },
+		about: "DNS capture of everything to port 53, not only of what goes to the pod's " +
+			"nameservers.",
+		read: func(r *reader, v string, p *Policy) { p.DNS.Everywhere = r.bool(v) },
 	},
 	{
 		key: "INVALID_DROP", env: true, initial: "false", form: "a bool",
@@ -137,7 +152,8 @@ var settings = []setting{
 		read:  func(r *reader, v string, p *Policy) { p.DropInvalid = r.bool(v) },
 	},
 	{
-		key: "ISTIO_OUTBOUND_OWNER_GROUPS", env: true, lenient: true, initial: "*", form: "`*`, or a list of at most 64 gids; empty captures none",
+		key: "ISTIO_OUTBOUND_OWNER_GROUPS", env: true, lenient: true, initial: "*",
+		form:  "`*`, or a list of at most 64 gids; empty captures none",
 		about: "The groups whose outbound traffic is captured.",
 		read: func(r *reader, v string, p *Policy) {
 			if p.Groups.All = isAll(v); !p.Groups.All {
@@ -146,12 +162,14 @@ var settings = []setting{
 		},
 	},
 	{
-		key: "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", env: true, lenient: true, form: "a list of gids",
+		key: "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", env: true, lenient: true,
+		form:  "a list of gids",
 		about: "Groups whose outbound traffic is left alone; counts only where `*` is included.",
 		read:  func(r *reader, v string, p *Policy) { p.Groups.Exclude = r.ids(v, maxIDRanges) },
 	},
 	{
-		key: "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", env: true, initial: "127.0.0.1/32", form: "a CIDR within 127.0.0.0/8",
+		key: "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", env: true, initial: "127.0.0.1/32",
+		form:  "a CIDR within 127.0.0.0/8",
 		about: "What counts as IPv4 loopback, which is not captured.",
 		read:  readLoopback,
 	},

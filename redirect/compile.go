@@ -49,9 +49,11 @@ func Compile(p Policy) Ruleset {
 	c.outbound()
 	c.dnsZones()
 	c.rules(NAT, chainRedirect,
-		Rule{"to the outbound listener of the proxy", Match{Protocol: TCP}, Action{Verb: Redirect, Port: p.Ports.Outbound}})
+		Rule{"to the outbound listener of the proxy", Match{Protocol: TCP},
+			Action{Verb: Redirect, Port: p.Ports.Outbound}})
 	c.rules(NAT, chainInRedirect,
-		Rule{"to the inbound listener of the proxy", Match{Protocol: TCP}, Action{Verb: Redirect, Port: p.Ports.Inbound}})
+		Rule{"to the inbound listener of the proxy", Match{Protocol: TCP},
+			Action{Verb: Redirect, Port: p.Ports.Inbound}})
 	return c.ruleset()
 }
 
@@ -64,9 +66,11 @@ func (c *compiler) virtualInterfaces() {
 	for _, name := range c.VirtualInterfaces {
 		in := Match{In: name}
 		if c.Outbound.All {
-			c.prerouting(NAT, Rule{"virtual interface, its traffic is outbound", in, jump(chainRedirect)})
+			c.prerouting(NAT, Rule{"virtual interface, its traffic is outbound", in,
+				jump(chainRedirect)})
 		} else if len(c.Outbound.CIDRs) > 0 {
-			c.prerouting(NAT, Rule{"virtual interface, its traffic is outbound", in, jump(chainIncluded)})
+			c.prerouting(NAT, Rule{"virtual interface, its traffic is outbound", in,
+				jump(chainIncluded)})
 		}
 		c.prerouting(NAT, Rule{"virtual interface, nothing else is captured", in, returns})
 	}
@@ -76,7 +80,8 @@ func (c *compiler) virtualInterfaces() {
 }
 
 func (c *compiler) includedCIDRs() Rule {
-	return Rule{"included outbound CIDR", Match{Destination: Addresses{Prefixes: c.Outbound.CIDRs}}, jump(chainRedirect)}
+	return Rule{"included outbound CIDR", Match{Destination: Addresses{Prefixes: c.Outbound.CIDRs}},
+		jump(chainRedirect)}
 }
 
 func (c *compiler) excludedInterfaces() {
@@ -96,7 +101,8 @@ func (c *compiler) dropInvalid() {
 	if !c.DropInvalid {
 		return
 	}
-	c.prerouting(Mangle, Rule{"invalid packets would reset connections", Match{State: Invalid}, jump(chainDrop)})
+	c.prerouting(Mangle, Rule{"invalid packets would reset connections", Match{State: Invalid},
+		jump(chainDrop)})
 	c.rules(Mangle, chainDrop, Rule{"out of any connection", Match{}, Action{Verb: Drop}})
 }
 
@@ -109,10 +115,12 @@ func (c *compiler) inbound() {
 	c.tunnelReturns(NAT)
 	if c.Inbound.All {
 		c.excludedPortsReturn(NAT)
-		c.rules(NAT, chainInbound, Rule{"all other ports", Match{Protocol: TCP}, jump(chainInRedirect)})
+		c.rules(NAT, chainInbound,
+			Rule{"all other ports", Match{Protocol: TCP}, jump(chainInRedirect)})
 		return
 	}
-	c.rules(NAT, chainInbound, Rule{"included inbound port", tcpTo(c.Inbound.Ports), jump(chainInRedirect)})
+	c.rules(NAT, chainInbound,
+		Rule{"included inbound port", tcpTo(c.Inbound.Ports), jump(chainInRedirect)})
 }
 
 func (c *compiler) tunnelReturns(t Table) {
@@ -122,7 +130,8 @@ func (c *compiler) tunnelReturns(t Table) {
 
 func (c *compiler) excludedPortsReturn(t Table) {
 	if len(c.Inbound.ExcludePorts) > 0 {
-		c.rules(t, chainInbound, Rule{"excluded inbound port", tcpTo(c.Inbound.ExcludePorts), returns})
+		c.rules(t, chainInbound,
+			Rule{"excluded inbound port", tcpTo(c.Inbound.ExcludePorts), returns})
 	}
 }
 
@@ -132,16 +141,20 @@ func (c *compiler) inboundTransparent() {
 		return
 	}
 	for _, name := range c.VirtualInterfaces {
-		c.prerouting(Mangle, Rule{"virtual interface, its traffic is outbound", Match{In: name}, returns})
+		c.prerouting(Mangle, Rule{"virtual interface, its traffic is outbound", Match{In: name},
+			returns})
 	}
 	mark := Mark{Value: c.Marks.TProxy}
 	c.prerouting(Mangle,
 		Rule{"all that enters", Match{Protocol: TCP}, jump(chainInbound)},
-		Rule{"the proxy calls the app as the client, know the answers", Match{Protocol: TCP, Mark: mark}, Action{Verb: SaveMark}})
+		Rule{"the proxy calls the app as the client, know the answers",
+			Match{Protocol: TCP, Mark: mark}, Action{Verb: SaveMark}})
 	c.rules(Mangle, chainInbound,
 		Rule{"from the proxy as the client", Match{Protocol: TCP, Mark: mark}, returns},
-		Rule{"from the proxy to the app", Match{In: lo, Protocol: TCP, Source: c.passthrough()}, returns},
-		Rule{"within the pod", Match{In: lo, Protocol: TCP, Mark: Mark{Not: true, Value: c.Marks.SelfCall}}, returns})
+		Rule{"from the proxy to the app", Match{In: lo, Protocol: TCP, Source: c.passthrough()},
+			returns},
+		Rule{"within the pod", Match{In: lo, Protocol: TCP,
+			Mark: Mark{Not: true, Value: c.Marks.SelfCall}}, returns})
 	c.tunnelReturns(Mangle)
 	captured := Match{Protocol: TCP}
 	if c.Inbound.All {
@@ -155,20 +168,25 @@ func (c *compiler) inboundTransparent() {
 		Rule{"of a connection that the proxy has", known, jump(chainDivert)},
 		Rule{"a new connection", captured, jump(chainTProxy)})
 	c.rules(Mangle, chainDivert,
-		Rule{"routed to the socket that has it", Match{}, Action{Verb: SetMark, Mark: c.Marks.TProxy}},
+		Rule{"routed to the socket that has it", Match{},
+			Action{Verb: SetMark, Mark: c.Marks.TProxy}},
 		Rule{"and left as it is", Match{}, Action{Verb: Accept}})
-	c.rules(Mangle, chainTProxy, Rule{"to the inbound listener of the proxy", Match{Protocol: TCP, Destination: c.notLoopback()},
-		Action{Verb: TProxy, Port: c.Ports.Inbound, Mark: c.Marks.TProxy}})
+	c.rules(Mangle, chainTProxy,
+		Rule{"to the inbound listener of the proxy",
+			Match{Protocol: TCP, Destination: c.notLoopback()},
+			Action{Verb: TProxy, Port: c.Ports.Inbound, Mark: c.Marks.TProxy}})
 	c.outputTransparent(mark)
 	c.routes = append(c.routes, PolicyRoute{Mark: c.Marks.TProxy, Table: c.Marks.Table})
 }
 
 // outputTransparent marks what the kernel must route back to the proxy.
 func (c *compiler) outputTransparent(mark Mark) {
-	c.output(Mangle, Rule{"from the proxy as the client", Match{Out: lo, Protocol: TCP, Mark: mark}, returns})
+	c.output(Mangle, Rule{"from the proxy as the client", Match{Out: lo, Protocol: TCP, Mark: mark},
+		returns})
 	for _, id := range c.identities() {
 		id.If.Out, id.If.Protocol, id.If.Destination = lo, TCP, c.notLoopback()
-		c.output(Mangle, Rule{"the pod calls itself through the proxy", id.If, Action{Verb: SetMark, Mark: c.Marks.SelfCall}})
+		c.output(Mangle, Rule{"the pod calls itself through the proxy", id.If,
+			Action{Verb: SetMark, Mark: c.Marks.SelfCall}})
 	}
 	c.output(Mangle, Rule{"answers of the app to a client whom the proxy speaks for",
 		Match{Protocol: TCP, ConnMark: mark}, Action{Verb: RestoreMark}})
@@ -180,7 +198,8 @@ func (c *compiler) outbound() {
 	add := func(rules ...Rule) { c.rules(NAT, chainOutput, rules...) }
 	for _, proto := range []Protocol{TCP, UDP} {
 		if ports := c.Outbound.ExcludePorts; len(ports) > 0 {
-			add(Rule{"excluded outbound port", Match{Protocol: proto, DestinationPort: Ports{List: ports}}, returns})
+			add(Rule{"excluded outbound port",
+				Match{Protocol: proto, DestinationPort: Ports{List: ports}}, returns})
 		}
 	}
 	if ids := c.Outbound.ExcludeUIDs; len(ids) > 0 {
@@ -206,7 +225,8 @@ func (c *compiler) own(id identity, first bool) []Rule {
 	self.DestinationPort = Ports{Not: true, List: exempt}
 	var rules []Rule
 	if first || c.Outbound.Loopback || c.DNS.Capture && !id.isUID {
-		rules = append(rules, Rule{"the pod calls itself through the proxy", self, jump(chainInRedirect)})
+		rules = append(rules, Rule{"the pod calls itself through the proxy", self,
+			jump(chainInRedirect)})
 	}
 	rules = append(rules, Rule{"from the proxy, never back to it", id.If, returns})
 	if !first || c.Outbound.Loopback {
@@ -214,7 +234,8 @@ func (c *compiler) own(id identity, first bool) []Rule {
 	}
 	within := Match{Out: lo}
 	if c.DNS.Capture { // a resolver on localhost is captured
-		within = Match{Out: lo, Protocol: TCP, DestinationPort: Ports{Not: true, List: []uint16{portDNS}}}
+		within = Match{Out: lo, Protocol: TCP,
+			DestinationPort: Ports{Not: true, List: []uint16{portDNS}}}
 	}
 	return append(rules, Rule{"within the pod", within, returns})
 }
@@ -245,7 +266,8 @@ func (c *compiler) destinations(add func(...Rule)) {
 		for _, proto := range []Protocol{TCP, UDP} {
 			c.toServers(func(servers Addresses) {
 				c.rules(NAT, chainDNS, Rule{"to the resolver of the proxy",
-					Match{Protocol: proto, Destination: servers, DestinationPort: Ports{List: []uint16{portDNS}}},
+					Match{Protocol: proto, Destination: servers,
+						DestinationPort: Ports{List: []uint16{portDNS}}},
 					Action{Verb: Redirect, Port: c.Ports.DNS}})
 			})
 		}
@@ -285,10 +307,13 @@ func (c *compiler) dnsZones() {
 			Rule{"the proxy answers the app", answer, home})
 	}
 	if ids := c.Outbound.ExcludeUIDs; len(ids) > 0 {
-		c.output(Raw, Rule{"an excluded user asks the nameserver", Match{Protocol: UDP, UID: ids, DestinationPort: asks}, out})
+		c.output(Raw, Rule{"an excluded user asks the nameserver",
+			Match{Protocol: UDP, UID: ids, DestinationPort: asks}, out})
 	}
 	c.toServers(func(servers Addresses) {
-		c.output(Raw, Rule{"the app asks the proxy", Match{Protocol: UDP, Destination: servers, DestinationPort: asks}, home})
-		c.prerouting(Raw, Rule{"the nameserver answers", Match{Protocol: UDP, Source: servers, SourcePort: asks}, out})
+		c.output(Raw, Rule{"the app asks the proxy",
+			Match{Protocol: UDP, Destination: servers, DestinationPort: asks}, home})
+		c.prerouting(Raw, Rule{"the nameserver answers",
+			Match{Protocol: UDP, Source: servers, SourcePort: asks}, out})
 	})
 }

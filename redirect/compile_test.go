@@ -52,7 +52,8 @@ var asks = []struct {
 	{"ranges", annotation(outboundRanges, "198.51.100.0/24")},
 	{"ranges", annotation(outboundRanges, "::1/128,2001:db8:c::/48")},
 	{"ranges", annotation(outboundRanges, "")},
-	{"excluded ranges", annotation(traffic+"excludeOutboundIPRanges", "203.0.113.0/24,2001:db8:d::/48")},
+	{"excluded ranges", annotation(traffic+"excludeOutboundIPRanges",
+		"203.0.113.0/24,2001:db8:d::/48")},
 	{"inbound", annotation(traffic+"includeInboundPorts", "80,8080")},
 	{"inbound", annotation(traffic+"includeInboundPorts", "")},
 	{"inbound", annotation(traffic+"excludeInboundPorts", "8080")},
@@ -114,7 +115,8 @@ func TestRulesetsAreWellFormed(t *testing.T) {
 	t.Parallel()
 	for _, p := range policies(t) {
 		if problems := malformed(Compile(p)); len(problems) > 0 {
-			t.Fatalf("%s\n\n%s\nof %s", strings.Join(problems, "\n"), Explain(Compile(p)), asJSON(t, p))
+			t.Fatalf("%s\n\n%s\nof %s", strings.Join(problems, "\n"), Explain(Compile(p)),
+				asJSON(t, p))
 		}
 	}
 }
@@ -133,20 +135,26 @@ var asComment = regexp.MustCompile(`^[A-Za-z0-9 ,.:/-]{1,86}$`)
 
 func malformed(rs Ruleset) []string {
 	var problems []string
-	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	problem := func(format string,
+		args ...any) {
+		problems = append(problems, fmt.Sprintf(format, args...))
+	}
 	names := map[string]Table{}
 	for i, c := range rs.Chains {
 		if _, twice := names[c.Name]; twice && c.Hook == NoHook {
 			problem("chain %s is in two tables", c.Name)
 		}
 		names[c.Name] = c.Table
-		if (c.Hook != NoHook) != (c.Name == "PREROUTING" || c.Name == "OUTPUT") || c.Hook != NoHook && c.Name != c.Hook.String() {
+		if (c.Hook != NoHook) != (c.Name == "PREROUTING" || c.Name == "OUTPUT") ||
+			c.Hook != NoHook && c.Name != c.Hook.String() {
 			problem("chain %s is entered by %q", c.Name, c.Hook)
 		}
 		if len(c.Rules) == 0 {
 			problem("chain %s is empty", c.Name)
 		}
-		if i > 0 && c.Table < rs.Chains[i-1].Table || c.Hook != NoHook && i > 0 && c.Table == rs.Chains[i-1].Table && rs.Chains[i-1].Hook == NoHook {
+		if i > 0 && c.Table < rs.Chains[i-1].Table ||
+			c.Hook != NoHook && i > 0 && c.Table == rs.Chains[i-1].Table &&
+				rs.Chains[i-1].Hook == NoHook {
 			problem("chain %s %s stands behind %s", c.Table, c.Name, rs.Chains[i-1].Name)
 		}
 		for i, r := range c.Rules {
@@ -154,7 +162,9 @@ func malformed(rs Ruleset) []string {
 				problem("%s %s %d (%s): %s", c.Table, c.Name, i+1, r.Why, wrong)
 			}
 		}
-		if c.Hook == NoHook && !entered(rs, c) && c.Name != chainRedirect && c.Name != chainInRedirect { // which every pod has
+		// which every pod has
+		if c.Hook == NoHook && !entered(rs, c) && c.Name != chainRedirect &&
+			c.Name != chainInRedirect {
 			problem("no rule jumps to chain %s", c.Name)
 		}
 		if c.Hook != NoHook {
@@ -177,11 +187,15 @@ func entered(rs Ruleset, c Chain) bool {
 
 func malformedRule(rs Ruleset, c Chain, r Rule) []string {
 	var problems []string
-	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	problem := func(format string,
+		args ...any) {
+		problems = append(problems, fmt.Sprintf(format, args...))
+	}
 	if !asComment.MatchString(r.Why) || strings.TrimSpace(r.Why) != r.Why {
 		problem("the reason is no comment")
 	}
-	if to, ok := rs.Chain(c.Table, r.Then.Chain); r.Then.Verb == Jump && (!ok || to.Hook != NoHook) {
+	if to, ok := rs.Chain(c.Table, r.Then.Chain); r.Then.Verb == Jump &&
+		(!ok || to.Hook != NoHook) {
 		problem("jumps to %q, which table %s does not have", r.Then.Chain, c.Table)
 	}
 	for _, a := range []Addresses{r.If.Source, r.If.Destination} {
@@ -211,10 +225,13 @@ func malformedRule(rs Ruleset, c Chain, r Rule) []string {
 			}
 		}
 	}
-	if (r.Then.Verb == Redirect) && (c.Table != NAT || r.If.Protocol == AnyProtocol || r.Then.Port == 0) {
+	if (r.Then.Verb == Redirect) &&
+		(c.Table != NAT || r.If.Protocol == AnyProtocol || r.Then.Port == 0) {
 		problem("cannot redirect")
 	}
-	if r.Then.Verb == TProxy && (c.Table != Mangle || r.If.Protocol == AnyProtocol || r.Then.Port == 0 || r.Then.Mark == 0) {
+	if r.Then.Verb == TProxy &&
+		(c.Table != Mangle || r.If.Protocol == AnyProtocol || r.Then.Port == 0 ||
+			r.Then.Mark == 0) {
 		problem("cannot hand over")
 	}
 	if r.Then.Verb == SetZone && (c.Table != Raw || r.Then.Zone == 0) {
@@ -293,7 +310,8 @@ func TestAddressesAndRoutes(t *testing.T) {
 	}{
 		{"REDIRECT", together(), nil},
 		{"TPROXY", tproxy, route},
-		{"TPROXY of some ports", together(tproxy, annotation(traffic+"includeInboundPorts", "80")), route},
+		{"TPROXY of some ports", together(tproxy, annotation(traffic+"includeInboundPorts", "80")),
+			route},
 		{"TPROXY of no port", together(tproxy, annotation(traffic+"includeInboundPorts", "")), nil},
 	} {
 		rs := compiled(t, row.pod)
@@ -331,7 +349,8 @@ func TestEveryWordCanBeSaid(t *testing.T) {
 	for _, p := range []Protocol{AnyProtocol, TCP, UDP} {
 		once("protocol", p)
 	}
-	if diff := cmp.Diff([]string{"IPv4", "IPv6"}, []string{IPv4.String(), IPv6.String()}); diff != "" {
+	if diff := cmp.Diff([]string{"IPv4", "IPv6"},
+		[]string{IPv4.String(), IPv6.String()}); diff != "" {
 		t.Errorf("families (-want +got):\n%s", diff)
 	}
 	if got := (Action{Verb: 99}).String(); got != "meets the unknown verb 99" {
@@ -349,15 +368,23 @@ func TestMatchesRead(t *testing.T) {
 		{Match{Protocol: UDP}, "UDP"},
 		{Match{In: "eth0"}, "every packet that enters through eth0"},
 		{Match{Out: "tap+"}, "every packet that leaves through an interface called tap..."},
-		{Match{Source: Addresses{Prefixes: prefixes("10.0.0.0/8", "::6/128")}}, "every packet from 10.0.0.0/8 or ::6"},
-		{Match{Destination: Addresses{Not: true, Prefixes: prefixes("127.0.0.1/32", "::1/128")}}, "every packet to anywhere but 127.0.0.1 or ::1"},
+		{Match{Source: Addresses{Prefixes: prefixes("10.0.0.0/8", "::6/128")}},
+			"every packet from 10.0.0.0/8 or ::6"},
+		{Match{Destination: Addresses{Not: true, Prefixes: prefixes("127.0.0.1/32", "::1/128")}},
+			"every packet to anywhere but 127.0.0.1 or ::1"},
 		{Match{Protocol: TCP, SourcePort: Ports{List: []uint16{53}}}, "TCP from port 53"},
-		{Match{Protocol: TCP, DestinationPort: Ports{List: []uint16{53, 54, 55}}}, "TCP to ports 53, 54 or 55"},
-		{Match{Protocol: TCP, DestinationPort: Ports{Not: true, List: []uint16{53, 54}}}, "TCP to any port but 53 or 54"},
-		{Match{Protocol: TCP, DestinationPort: Ports{List: []uint16{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}}, "TCP to ports 1, 2, 3, 4, 5, 6, 7, 8 and 2 more"},
-		{Match{Protocol: TCP, DestinationPort: Ports{List: []uint16{1, 2, 3, 4, 5, 6, 7, 8}}}, "TCP to ports 1, 2, 3, 4, 5, 6, 7 or 8"},
-		{Match{UID: IDs{{1, 1}, {5, 9}}, GID: IDs{{3, 3}}}, "every packet sent by uid 1 or 5 to 9 sent by gid 3"},
-		{Match{Mark: Mark{Value: 7}, ConnMark: Mark{Not: true, Value: 8}}, "every packet with mark 7 of a connection with any mark but 8"},
+		{Match{Protocol: TCP, DestinationPort: Ports{List: []uint16{53, 54, 55}}},
+			"TCP to ports 53, 54 or 55"},
+		{Match{Protocol: TCP, DestinationPort: Ports{Not: true, List: []uint16{53, 54}}},
+			"TCP to any port but 53 or 54"},
+		{Match{Protocol: TCP, DestinationPort: Ports{List: []uint16{1, 2, 3, 4, 5, 6, 7, 8, 9,
+			10}}}, "TCP to ports 1, 2, 3, 4, 5, 6, 7, 8 and 2 more"},
+		{Match{Protocol: TCP, DestinationPort: Ports{List: []uint16{1, 2, 3, 4, 5, 6, 7, 8}}},
+			"TCP to ports 1, 2, 3, 4, 5, 6, 7 or 8"},
+		{Match{UID: IDs{{1, 1}, {5, 9}}, GID: IDs{{3, 3}}}, "every packet sent by uid 1 or 5 to " +
+			"9 sent by gid 3"},
+		{Match{Mark: Mark{Value: 7}, ConnMark: Mark{Not: true, Value: 8}},
+			"every packet with mark 7 of a connection with any mark but 8"},
 		{Match{Protocol: TCP, State: Established | Related}, "TCP in state established or related"},
 	}
 	for _, row := range rows {

@@ -14,7 +14,8 @@ type compiler struct {
 
 // rules appends to a chain of a table; the names of hooks are PREROUTING and OUTPUT.
 func (c *compiler) rules(t Table, chain string, rules ...Rule) {
-	i := slices.IndexFunc(c.chains, func(have Chain) bool { return have.Table == t && have.Name == chain })
+	i := slices.IndexFunc(c.chains,
+		func(have Chain) bool { return have.Table == t && have.Name == chain })
 	if i < 0 {
 		i = len(c.chains)
 		c.chains = append(c.chains, Chain{Table: t, Name: chain, Hook: hookOf(chain)})

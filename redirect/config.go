@@ -66,29 +66,36 @@ func (c Config) Validate() error {
 	check(c.Ports.Outbound != 0, "ports.outbound", c.Ports.Outbound, "a port from 1 to 65535")
 	check(c.Ports.Inbound != 0, "ports.inbound", c.Ports.Inbound, "a port from 1 to 65535")
 	check(c.Ports.Tunnel != 0, "ports.tunnel", c.Ports.Tunnel, "a port from 1 to 65535")
-	check(c.Ports.DNS != 0 && c.Ports.DNS != 53, "ports.dns", c.Ports.DNS, "a port from 1 to 65535 that is not 53")
+	check(c.Ports.DNS != 0 && c.Ports.DNS != 53, "ports.dns", c.Ports.DNS,
+		"a port from 1 to 65535 that is not 53")
 	check(len(c.Proxy.UIDs) > 0, "proxy.uids", c.Proxy.UIDs, "at least one uid")
 	check(len(c.Proxy.GIDs) > 0, "proxy.gids", c.Proxy.GIDs, "at least one gid")
 	for i, ids := range [][]uint32{c.Proxy.UIDs, c.Proxy.GIDs} {
 		key := []string{"proxy.uids", "proxy.gids"}[i]
-		check(!slices.Contains(ids, 0), key, ids, "no 0: root's traffic would all pass as the proxy's")
+		check(!slices.Contains(ids, 0), key, ids,
+			"no 0: root's traffic would all pass as the proxy's")
 		check(!slices.Contains(ids, noID), key, ids, fmt.Sprintf("ids up to %d", uint32(maxID)))
 	}
 	check(c.Marks.TProxy != 0, "marks.tproxy", c.Marks.TProxy, "a mark other than 0")
-	check(c.Marks.SelfCall != 0 && c.Marks.SelfCall != c.Marks.TProxy, "marks.selfCall", c.Marks.SelfCall,
+	check(c.Marks.SelfCall != 0 && c.Marks.SelfCall != c.Marks.TProxy, "marks.selfCall",
+		c.Marks.SelfCall,
 		"a mark other than 0 and marks.tproxy")
-	check(c.Marks.Table != 0 && (c.Marks.Table < 253 || c.Marks.Table > 255), "marks.table", c.Marks.Table,
+	check(c.Marks.Table != 0 && (c.Marks.Table < 253 || c.Marks.Table > 255), "marks.table",
+		c.Marks.Table,
 		"a routing table other than 0 and the kernel's own, 253 to 255")
-	check(c.PassthroughIPv4.Is4() && c.PassthroughIPv4.IsLoopback(), "passthroughIPv4", c.PassthroughIPv4,
+	check(c.PassthroughIPv4.Is4() && c.PassthroughIPv4.IsLoopback(), "passthroughIPv4",
+		c.PassthroughIPv4,
 		"an address in 127.0.0.0/8")
-	check(isOwnIPv6(c.PassthroughIPv6), "passthroughIPv6", c.PassthroughIPv6, "an IPv6 address of one host, other than ::1")
+	check(isOwnIPv6(c.PassthroughIPv6), "passthroughIPv6", c.PassthroughIPv6,
+		"an IPv6 address of one host, other than ::1")
 	errs = append(errs, c.validateValues()...)
 	return errors.Join(errs...)
 }
 
 // isOwnIPv6 reports what can be added to lo and be removed again.
 func isOwnIPv6(a netip.Addr) bool {
-	return a.Is6() && !a.Is4In6() && a.Zone() == "" && !a.IsLoopback() && !a.IsUnspecified() && !a.IsMulticast()
+	return a.Is6() && !a.Is4In6() && a.Zone() == "" && !a.IsLoopback() && !a.IsUnspecified() &&
+		!a.IsMulticast()
 }
 
 // validateValues reads the stand-ins as if a pod had them.
@@ -98,7 +105,8 @@ func (c Config) validateValues() []error {
 	for _, key := range sortedKeys(c.Values) {
 		s, ok := settingOf(key)
 		if !ok {
-			errs = append(errs, fmt.Errorf("redirect.values: %q: want an annotation or a variable of the reference page", key))
+			errs = append(errs, fmt.Errorf("redirect.values: %q: want an annotation or a "+
+				"variable of the reference page", key))
 			continue
 		}
 		r := reader{key: "redirect.values." + key, dropEmpty: s.lenient}

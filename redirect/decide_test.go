@@ -62,7 +62,8 @@ func TestReasonsAreLookedForInOrder(t *testing.T) {
 		first(Container{Name: "istio-init", Init: true}),
 		proxy(func(c *Container) { c.Args = []string{"proxy", "router"} }),
 		variable("DISABLE_ENVOY", "true"),
-		annotations(map[string]string{istio + "inject": "false", istio + "interceptionMode": "NONE"}),
+		annotations(map[string]string{istio + "inject": "false",
+			istio + "interceptionMode": "NONE"}),
 		runtimeClass("vm", "kata-qemu"), reasons[StaticPod],
 	)
 	delete(pod.Annotations, istio+"status")
@@ -96,7 +97,8 @@ func TestReasonsAreLookedForInOrder(t *testing.T) {
 		order = append(order, step.next)
 	}
 	if diff := cmp.Diff(slices.Concat(Skips, []Skip{""}), order); diff != "" {
-		t.Errorf("the list of reasons is in another order than they are looked for (-list +looked for):\n%s", diff)
+		t.Errorf("the list of reasons is in another order than they are looked for (-list "+
+			"+looked for):\n%s", diff)
 	}
 }
 
@@ -134,25 +136,35 @@ func TestWhichPodsAreOurs(t *testing.T) {
 	}{
 		{"injected", func(*Pod) {}, ""},
 		{"empty status annotation", annotation(istio+"status", ""), ""},
-		{"its author says that it is static", annotation("kubernetes.io/config.source", "file"), ""},
+		{"its author says that it is static", annotation("kubernetes.io/config.source", "file"),
+			""},
 		{"no namespace", func(p *Pod) { p.Namespace = "" }, NotAPod},
-		{"namespace that begins like an excluded one", func(p *Pod) { p.Namespace = "kube-system2" }, ""},
+		{"namespace that begins like an excluded one",
+			func(p *Pod) { p.Namespace = "kube-system2" }, ""},
 		{"named like the agent, elsewhere", func(p *Pod) { p.Name = "sidecar-cni-x7k2p" }, ""},
-		{"in the agent's namespace", func(p *Pod) { p.Namespace, p.Name = "mesh-system", "sidecar-cnix" }, ""},
+		{"in the agent's namespace",
+			func(p *Pod) { p.Namespace, p.Name = "mesh-system", "sidecar-cnix" }, ""},
 		{"istio-init among the app containers", first(Container{Name: "istio-init"}), HasIstioInit},
 		{"istio-validation", first(Container{Name: "istio-validation", Init: true}), ""},
 
 		{"native sidecar", native, ""},
-		{"native gateway", together(native, proxy(func(c *Container) { c.Args = []string{"proxy", "router"} })), NotASidecar},
-		{"native sidecar with DISABLE_ENVOY", together(native, variable("DISABLE_ENVOY", "true")), ProxyDisabled},
-		{"init container that is called istio-proxy but ends", proxy(func(c *Container) { c.Init = true }), NoProxy},
-		{"waypoint", proxy(func(c *Container) { c.Args = []string{"proxy", "waypoint"} }), NotASidecar},
+		{"native gateway", together(native,
+			proxy(func(c *Container) { c.Args = []string{"proxy", "router"} })), NotASidecar},
+		{"native sidecar with DISABLE_ENVOY", together(native, variable("DISABLE_ENVOY", "true")),
+			ProxyDisabled},
+		{"init container that is called istio-proxy but ends",
+			proxy(func(c *Container) { c.Init = true }), NoProxy},
+		{"waypoint", proxy(func(c *Container) { c.Args = []string{"proxy", "waypoint"} }),
+			NotASidecar},
 		{"proxy without arguments", proxy(func(c *Container) { c.Args = nil }), ""},
 		{"proxy that tells no type", proxy(func(c *Container) { c.Args = []string{"proxy"} }), ""},
-		{"proxy with another command", proxy(func(c *Container) { c.Args = []string{"wait", "router"} }), ""},
-		{"DISABLE_ENVOY in the app", first(Container{Name: "a", Env: map[string]string{"DISABLE_ENVOY": "true"}}), ""},
+		{"proxy with another command",
+			proxy(func(c *Container) { c.Args = []string{"wait", "router"} }), ""},
+		{"DISABLE_ENVOY in the app",
+			first(Container{Name: "a", Env: map[string]string{"DISABLE_ENVOY": "true"}}), ""},
 		{"DISABLE_ENVOY false", variable("DISABLE_ENVOY", "false"), ""},
-		{"DISABLE_ENVOY on, which Envoy's agent does not read", variable("DISABLE_ENVOY", "on"), ""},
+		{"DISABLE_ENVOY on, which Envoy's agent does not read", variable("DISABLE_ENVOY", "on"),
+			""},
 		{"DISABLE_ENVOY with a blank", variable("DISABLE_ENVOY", " true"), ""},
 		{"DISABLE_ENVOY T", variable("DISABLE_ENVOY", "T"), ProxyDisabled},
 
@@ -165,20 +177,30 @@ func TestWhichPodsAreOurs(t *testing.T) {
 		{"a blank in front", annotation(istio+"inject", " false"), ""},
 		{"a blank behind", label(istio+"inject", "false "), ""},
 		{"in capitals", annotation(istio+"inject", "FaLsE"), ""},
-		{"label over annotation: true", together(label(istio+"inject", "true"), annotation(istio+"inject", "false")), ""},
-		{"label over annotation: false", together(label(istio+"inject", "false"), annotation(istio+"inject", "true")), InjectionDisabled},
-		{"empty label", together(label(istio+"inject", ""), annotation(istio+"inject", "false")), ""},
-		{"malformed label", together(label(istio+"inject", "maybe"), annotation(istio+"inject", "false")), ""},
+		{"label over annotation: true",
+			together(label(istio+"inject", "true"), annotation(istio+"inject", "false")), ""},
+		{"label over annotation: false",
+			together(label(istio+"inject", "false"), annotation(istio+"inject", "true")),
+			InjectionDisabled},
+		{"empty label", together(label(istio+"inject", ""), annotation(istio+"inject", "false")),
+			""},
+		{"malformed label", together(label(istio+"inject", "maybe"),
+			annotation(istio+"inject", "false")), ""},
 		{"malformed annotation", annotation(istio+"inject", "maybe"), ""},
-		{"malformed annotation under a good label", together(label(istio+"inject", "true"), annotation(istio+"inject", "maybe")), ""},
-		{"malformed and not injected", together(annotation(istio+"inject", "maybe"), reasons[NotInjected]), NotInjected},
-		{"malformed and NONE", together(annotation(istio+"inject", "maybe"), reasons[InterceptionNone]), InterceptionNone},
+		{"malformed annotation under a good label",
+			together(label(istio+"inject", "true"), annotation(istio+"inject", "maybe")), ""},
+		{"malformed and not injected",
+			together(annotation(istio+"inject", "maybe"), reasons[NotInjected]), NotInjected},
+		{"malformed and NONE", together(annotation(istio+"inject", "maybe"),
+			reasons[InterceptionNone]), InterceptionNone},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			if d, err := Decide(meshed(row.change), withAgent()); d.Skip != row.skip || d.AskMore || err != nil {
-				t.Errorf("skip %q, ask more %t, error %v; want skip %q", d.Skip, d.AskMore, err, row.skip)
+			if d, err := Decide(meshed(row.change), withAgent()); d.Skip != row.skip || d.AskMore ||
+				err != nil {
+				t.Errorf("skip %q, ask more %t, error %v; want skip %q", d.Skip, d.AskMore, err,
+					row.skip)
 			}
 		})
 	}
@@ -193,21 +215,31 @@ func TestPartOfTheFacts(t *testing.T) {
 		want Skip
 	}{
 		{"annotations: injected", meshed(untold), askMore},
-		{"annotations: malformed inject", meshed(untold, annotation(istio+"inject", "maybe")), askMore},
-		{"annotations: malformed ports", meshed(untold, annotation(traffic+"excludeInboundPorts", "http")), askMore},
-		{"annotations: disabled, perhaps", meshed(untold, annotation(istio+"inject", "false")), askMore},
-		{"annotations: disabled and not injected", meshed(untold, annotation(istio+"inject", "false"), reasons[NotInjected]), NotInjected},
+		{"annotations: malformed inject", meshed(untold, annotation(istio+"inject", "maybe")),
+			askMore},
+		{"annotations: malformed ports",
+			meshed(untold, annotation(traffic+"excludeInboundPorts", "http")), askMore},
+		{"annotations: disabled, perhaps", meshed(untold, annotation(istio+"inject", "false")),
+			askMore},
+		{"annotations: disabled and not injected",
+			meshed(untold, annotation(istio+"inject", "false"), reasons[NotInjected]), NotInjected},
 		{"annotations: not injected", meshed(untold, reasons[NotInjected]), NotInjected},
-		{"annotations: not injected and NONE", meshed(untold, reasons[NotInjected], reasons[InterceptionNone]), NotInjected},
+		{"annotations: not injected and NONE",
+			meshed(untold, reasons[NotInjected], reasons[InterceptionNone]), NotInjected},
 		{"annotations: NONE", meshed(untold, reasons[InterceptionNone]), InterceptionNone},
 		{"annotations: static", meshed(untold, reasons[StaticPod]), StaticPod},
 		{"name alone", Pod{Namespace: "shop", Name: "web-0"}, askMore},
-		{"name alone, excluded namespace", Pod{Namespace: "kube-system", Name: "web-0"}, ExcludedNamespace},
-		{"name alone, own agent", Pod{Namespace: "mesh-system", Name: "sidecar-cni-x7k2p"}, OwnAgent},
+		{"name alone, excluded namespace", Pod{Namespace: "kube-system", Name: "web-0"},
+			ExcludedNamespace},
+		{"name alone, own agent", Pod{Namespace: "mesh-system", Name: "sidecar-cni-x7k2p"},
+			OwnAgent},
 		{"no name", Pod{}, NotAPod},
 		{"spec without annotations", meshed(func(p *Pod) { p.Annotations = nil }), askMore},
-		{"spec without annotations: disabled", meshed(func(p *Pod) { p.Annotations = nil }, reasons[InjectionDisabled]), InjectionDisabled},
-		{"spec without annotations: no proxy", meshed(func(p *Pod) { p.Annotations = nil }, reasons[NoProxy]), NoProxy},
+		{"spec without annotations: disabled",
+			meshed(func(p *Pod) { p.Annotations = nil }, reasons[InjectionDisabled]),
+			InjectionDisabled},
+		{"spec without annotations: no proxy",
+			meshed(func(p *Pod) { p.Annotations = nil }, reasons[NoProxy]), NoProxy},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
@@ -232,7 +264,8 @@ func TestClusterDecidesForPodsThatSayNothing(t *testing.T) {
 		ProxyDisabled:    meshed(),
 		InterceptionNone: meshed(variable("DISABLE_ENVOY", "false")),
 		NoProxy:          meshed(without("istio-proxy")),
-		"":               meshed(variable("DISABLE_ENVOY", "false"), annotation(istio+"interceptionMode", "REDIRECT")),
+		"": meshed(variable("DISABLE_ENVOY", "false"),
+			annotation(istio+"interceptionMode", "REDIRECT")),
 	} {
 		if d, err := Decide(pod, cfg); d.Skip != want || err != nil {
 			t.Errorf("skip %q, error %v; want %q", d.Skip, err, want)
@@ -283,17 +316,21 @@ func TestRuntimeHandlers(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if d.Skip == OwnKernel && len(d.Notices) == 1 && strings.Contains(d.Notices[0], row.handler) {
+		if d.Skip == OwnKernel && len(d.Notices) == 1 &&
+			strings.Contains(d.Notices[0], row.handler) {
 			got = Leave
 		}
-		if got != row.want || got == Allow && d.Policy.Mode != ModeRedirect || got != Allow && d.Policy.Mode != "" {
+		if got != row.want || got == Allow && d.Policy.Mode != ModeRedirect ||
+			got != Allow && d.Policy.Mode != "" {
 			t.Errorf("handler %q: %s (%+v), want %s", row.handler, got, d, row.want)
 		}
 	}
-	for asks, handlers := range map[bool]RuntimeHandlers{true: Defaults().RuntimeHandlers, false: {"kata*": Allow}} {
+	for asks, handlers := range map[bool]RuntimeHandlers{true: Defaults().RuntimeHandlers,
+		false: {"kata*": Allow}} {
 		cfg := Defaults()
 		cfg.RuntimeHandlers = handlers
-		if d, err := Decide(meshed(runtimeClass("vm", "")), cfg); d.AskHandler != asks || err != nil {
+		if d, err := Decide(meshed(runtimeClass("vm", "")), cfg); d.AskHandler != asks ||
+			err != nil {
 			t.Errorf("%v: of the class alone it makes %+v, error %v", handlers, d, err)
 		}
 	}
@@ -302,10 +339,14 @@ func TestRuntimeHandlers(t *testing.T) {
 // Where a container runs as the proxy does, its traffic counts as the proxy's.
 func TestContainersThatRunAsTheProxy(t *testing.T) {
 	t.Parallel()
-	app := func(uid int64) change { return func(p *Pod) { p.Spec.Containers[0].RunAsUser = id(uid) } }
+	app := func(uid int64) change {
+		return func(p *Pod) { p.Spec.Containers[0].RunAsUser = id(uid) }
+	}
 	podUser := func(uid int64) change { return func(p *Pod) { p.Spec.RunAsUser = id(uid) } }
 	noUser := func(p *Pod) { p.Spec.Containers[0].RunAsUser = nil }
-	proxyUser := func(uid int64) change { return proxy(func(c *Container) { c.RunAsUser = id(uid) }) }
+	proxyUser := func(uid int64) change {
+		return proxy(func(c *Container) { c.RunAsUser = id(uid) })
+	}
 	const (
 		fine    = ""
 		told    = `container "web" runs under the proxy's uid`
@@ -319,26 +360,39 @@ func TestContainersThatRunAsTheProxy(t *testing.T) {
 		"another uid":         {app(1000), fine, ""},
 		"the usual uid":       {app(1337), told, ""},
 		"the proxy's own uid": {together(app(2000), proxyUser(2000)), told, ""},
-		"the usual uid, where the proxy has other":             {together(app(1337), proxyUser(2000)), fine, ""},
-		"the pod's, and the proxy has its own":                 {together(podUser(2000), noUser, proxyUser(2000)), told, ""},
-		"the pod's, and the proxy has it too":                  {together(podUser(2000), noUser), fine, "2000"},
-		"the pod's, written on the container":                  {together(podUser(2000), app(2000)), fine, "2000"},
-		"the pod's is the proxy's alone":                       {together(podUser(2000), app(1000)), fine, ""},
-		"nobody knows":                                         {noUser, fine, ""},
-		"root, like the proxy":                                 {together(app(0), proxyUser(0)), fine, ""},
-		"the usual uid beside a proxy that is root by the pod": {together(podUser(0), app(1337)), told, ""},
-		"an init container":                                    {first(Container{Name: "web", Init: true, RunAsUser: id(1337)}), fine, ""},
-		"its group":                                            {func(p *Pod) { p.Spec.Containers[0].RunAsGroup = id(1337) }, `container "web" runs under the proxy's gid 1337`, ""},
-		"the group of a proxy that is root":                    {together(proxyUser(0), func(p *Pod) { p.Spec.RunAsGroup = id(3000) }), `container "web" runs under the proxy's gid 3000`, ""},
-		"another group":                                        {func(p *Pod) { p.Spec.Containers[0].RunAsGroup = id(1000) }, fine, ""},
-		"a native sidecar":                                     {first(Container{Name: "web", Init: true, Stays: true, RunAsUser: id(1337)}), told, ""},
+		"the usual uid, where the proxy has other": {together(app(1337),
+			proxyUser(2000)), fine, ""},
+		"the pod's, and the proxy has its own": {together(podUser(2000), noUser,
+			proxyUser(2000)), told, ""},
+		"the pod's, and the proxy has it too": {together(podUser(2000), noUser),
+			fine, "2000"},
+		"the pod's, written on the container": {together(podUser(2000), app(2000)),
+			fine, "2000"},
+		"the pod's is the proxy's alone": {together(podUser(2000), app(1000)), fine, ""},
+		"nobody knows":                   {noUser, fine, ""},
+		"root, like the proxy":           {together(app(0), proxyUser(0)), fine, ""},
+		"the usual uid beside a proxy that is root by the pod": {together(podUser(0), app(1337)),
+			told, ""},
+		"an init container": {
+			first(Container{Name: "web", Init: true, RunAsUser: id(1337)}), fine, ""},
+		"its group": {
+			func(p *Pod) { p.Spec.Containers[0].RunAsGroup = id(1337) },
+			`container "web" runs under the proxy's gid 1337`, ""},
+		"the group of a proxy that is root": {together(proxyUser(0),
+			func(p *Pod) { p.Spec.RunAsGroup = id(3000) }),
+			`container "web" runs under the proxy's gid 3000`, ""},
+		"another group": {func(p *Pod) { p.Spec.Containers[0].RunAsGroup = id(1000) }, fine, ""},
+		"a native sidecar": {first(Container{Name: "web", Init: true, Stays: true,
+			RunAsUser: id(1337)}), told, ""},
 	} {
 		d, err := Decide(meshed(row.change), Defaults())
 		notices := strings.Join(d.Notices, "; ")
 		if (row.notice == "") != (notices == "") || !strings.HasPrefix(notices, row.notice) {
 			t.Errorf("%s: notices %q, want %q", name, notices, row.notice)
 		}
-		if (err != nil) != (row.uid != "") || err != nil && !strings.HasPrefix(err.Error(), strings.Replace(refusal, "%s", row.uid, 1)) {
+		if (err != nil) != (row.uid != "") ||
+			err != nil && !strings.HasPrefix(err.Error(),
+				strings.Replace(refusal, "%s", row.uid, 1)) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
@@ -348,7 +402,8 @@ func TestEveryContainerThatRunsAsTheProxyIsNamed(t *testing.T) {
 	t.Parallel()
 	user := func(uid *int64) change {
 		return func(p *Pod) {
-			p.Spec.Containers = append(p.Spec.Containers, Container{Name: "logs"}) // behind the proxy
+			// behind the proxy
+			p.Spec.Containers = append(p.Spec.Containers, Container{Name: "logs"})
 			for i := range p.Spec.Containers {
 				p.Spec.Containers[i].RunAsUser = uid
 			}
@@ -359,7 +414,8 @@ func TestEveryContainerThatRunsAsTheProxyIsNamed(t *testing.T) {
 		t.Errorf("notices name (-want +got):\n%s", diff)
 	}
 	var wanted []string
-	for _, m := range refused(t, meshed(user(nil), func(p *Pod) { p.Spec.RunAsUser = id(2000) }), Defaults()) {
+	for _, m := range refused(t, meshed(user(nil), func(p *Pod) { p.Spec.RunAsUser = id(2000) }),
+		Defaults()) {
 		wanted = append(wanted, m.Want)
 	}
 	if diff := cmp.Diff([]string{"web", "logs"}, quoted(wanted)); diff != "" {
@@ -382,15 +438,16 @@ func TestWhichPodsNeedRedirection(t *testing.T) {
 		change change
 		want   bool
 	}{
-		"with a sidecar":                      {together(), true},
-		"with a native sidecar":               {native, true},
-		"skipped, though it has a sidecar":    {reasons[InjectionDisabled], true},
-		"with rules by a container":           {reasons[HasIstioInit], false},
-		"injected, and without a proxy":       {reasons[NoProxy], false},
-		"with a proxy that was not injected":  {reasons[NotInjected], false},
-		"injected, and no more is known":      {untold, false},
-		"of which nothing is known":           {together(untold, reasons[NotInjected]), false},
-		"without proxy, rules by a container": {together(reasons[NoProxy], reasons[HasIstioInit]), false},
+		"with a sidecar":                     {together(), true},
+		"with a native sidecar":              {native, true},
+		"skipped, though it has a sidecar":   {reasons[InjectionDisabled], true},
+		"with rules by a container":          {reasons[HasIstioInit], false},
+		"injected, and without a proxy":      {reasons[NoProxy], false},
+		"with a proxy that was not injected": {reasons[NotInjected], false},
+		"injected, and no more is known":     {untold, false},
+		"of which nothing is known":          {together(untold, reasons[NotInjected]), false},
+		"without proxy, rules by a container": {together(reasons[NoProxy], reasons[HasIstioInit]),
+			false},
 	} {
 		if got := meshed(row.change).NeedsRedirection(); got != row.want {
 			t.Errorf("a pod %s: %t", name, got)

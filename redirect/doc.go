@@ -59,7 +59,8 @@
 //  1. Echo: what the kernel's own tool prints back is what Render says.
 //  2. Two pens: what Apply writes lists exactly as Render's text does once the tool has loaded it.
 //  3. Fate: where a real connection ends is where Simulate says that it ends.
-//  4. Verify sees: it is silent after Apply, and names chain and rule after any deletion, change or swap.
+//  4. Verify sees: it is silent after Apply, and names chain and rule after any deletion, change
+//     or swap.
 //  5. Twice is once: applying again changes nothing, and Remove leaves nothing.
 //
 // Be aware: Simulate plays one packet, the first of a connection unless Packet.State says

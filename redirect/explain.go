@@ -22,14 +22,16 @@ func Explain(rs Ruleset) string {
 		fmt.Fprintf(&b, "The address %s is added to lo.\n", p.Addr())
 	}
 	for _, r := range rs.Routes {
-		fmt.Fprintf(&b, "Packets with mark %d are delivered within the pod whatever their destination (routing table %d).\n", r.Mark, r.Table)
+		fmt.Fprintf(&b, "Packets with mark %d are delivered within the pod whatever their "+
+			"destination (routing table %d).\n", r.Mark, r.Table)
 	}
 	return b.String()
 }
 
 // String is the heading of a chain.
 func (c Chain) String() string {
-	when := map[Table]string{Raw: "before connections are tracked", Mangle: "every packet", NAT: "the first packet of a connection"}[c.Table]
+	when := map[Table]string{Raw: "before connections are tracked", Mangle: "every packet",
+		NAT: "the first packet of a connection"}[c.Table]
 	switch c.Hook {
 	case Prerouting:
 		return fmt.Sprintf("What enters the pod (%s %s, %s):", c.Table, c.Name, when)
@@ -85,7 +87,8 @@ func (a Action) String() string {
 	case Redirect:
 		return fmt.Sprintf("is redirected to port %d", a.Port)
 	case TProxy:
-		return fmt.Sprintf("is handed to the transparent listener on port %d with mark %d, or dropped if nobody listens", a.Port, a.Mark)
+		return fmt.Sprintf("is handed to the transparent listener on port %d with mark %d, or "+
+			"dropped if nobody listens", a.Port, a.Mark)
 	case SetMark:
 		return fmt.Sprintf("gets mark %d", a.Mark)
 	case SaveMark:

@@ -45,8 +45,12 @@ func fuzzedPod(values, args string, user int64, facts uint16) (Pod, Config) {
 	}
 	optional(factUser, proxy(func(c *Container) { c.RunAsUser = &user }))
 	optional(factGroup, proxy(func(c *Container) { c.RunAsGroup = id(5000) }))
-	optional(factElsewhere, proxy(func(c *Container) { c.EnvFrom = []string{"INVALID_DROP", "\x00"} }))
-	optional(factInit, first(Container{Name: "migrate", Init: true, RunAsUser: id(2000)}, Container{Name: "wait", Init: true, RunAsUser: new(user)}))
+	optional(factElsewhere, proxy(func(c *Container) {
+		c.EnvFrom = []string{"INVALID_DROP",
+			"\x00"}
+	}))
+	optional(factInit, first(Container{Name: "migrate", Init: true, RunAsUser: id(2000)},
+		Container{Name: "wait", Init: true, RunAsUser: new(user)}))
 	optional(factAppUser, func(p *Pod) { p.Spec.RunAsUser = id(1000) })
 	optional(factNameservers, nameservers(resolver, "2001:db8::53"))
 	optional(factNative, native)
@@ -71,23 +75,29 @@ func lines(values map[string]string) string {
 func FuzzDecide(f *testing.F) {
 	f.Add(lines(nil), "proxy sidecar", int64(1337), uint16(0))
 	f.Add(lines(nil), "proxy router", int64(0), uint16(factUntold))
-	f.Add(lines(map[string]string{istio + "interceptionMode": "NONE"})+"\n=maybe", "", int64(0), uint16(factLabel))
+	f.Add(lines(map[string]string{istio + "interceptionMode": "NONE"})+"\n=maybe", "", int64(0),
+		uint16(factLabel))
 	whole := meshed(everything)
 	for _, c := range whole.Spec.Containers {
 		maps.Copy(whole.Annotations, c.Env)
 	}
-	f.Add(lines(whole.Annotations), "proxy sidecar", int64(2001), uint16(factInit|factNameservers|factNative))
+	f.Add(lines(whole.Annotations), "proxy sidecar", int64(2001),
+		uint16(factInit|factNameservers|factNative))
 	for _, s := range settings {
 		for _, row := range accepted[s.key] {
-			f.Add(lines(map[string]string{s.key: row.value}), "proxy sidecar", int64(2500), uint16(factUser))
+			f.Add(lines(map[string]string{s.key: row.value}), "proxy sidecar", int64(2500),
+				uint16(factUser))
 			values := map[string]string{captureDNS: "true", istio + "interceptionMode": "TPROXY"}
 			values[s.key] = row.value
-			f.Add(lines(values), "proxy sidecar", int64(0), uint16(factUser|factGroup|factNameservers))
+			f.Add(lines(values), "proxy sidecar", int64(0),
+				uint16(factUser|factGroup|factNameservers))
 			f.Add(lines(values), "proxy sidecar", int64(0), uint16(factSeveral|factNative))
 		}
-		for _, nasty := range []string{"", ",", "*,*", "65536", "-1", "0.0.0.0/0,::/0", "127.0.0.1/0", "::ffff:0.0.0.0/0", "lo", "lo,+", "0-4294967294",
+		for _, nasty := range []string{"", ",", "*,*", "65536", "-1", "0.0.0.0/0,::/0",
+			"127.0.0.1/0", "::ffff:0.0.0.0/0", "lo", "lo,+", "0-4294967294",
 			"\x00", "\xff\xfe", strings.Repeat("1,", 2000), strings.Repeat("é", 300)} {
-			f.Add(lines(map[string]string{s.key: nasty}), "proxy sidecar", int64(-1), uint16(factAppUser|factElsewhere))
+			f.Add(lines(map[string]string{s.key: nasty}), "proxy sidecar", int64(-1),
+				uint16(factAppUser|factElsewhere))
 		}
 	}
 	f.Fuzz(func(t *testing.T, values, args string, user int64, facts uint16) {
@@ -121,7 +131,8 @@ func checkParts(t *testing.T, pod Pod, cfg Config, whole Decision) {
 	} {
 		part := pod
 		forget(&part)
-		if d, err := Decide(part, cfg); err == nil && d.Skip != "" && whole.Skip == "" && !whole.AskMore {
+		if d, err := Decide(part, cfg); err == nil && d.Skip != "" && whole.Skip == "" &&
+			!whole.AskMore {
 			t.Fatalf("without %s it is skipped (%s), as a whole it is not: %+v", name, d.Skip, pod)
 		}
 	}
@@ -153,7 +164,8 @@ func checkRules(t *testing.T, p Policy, turn int) {
 		}
 		fate := Simulate(rs, packet)
 		if problem := wrongFate(p, rs, packet, fate); problem != "" {
-			t.Fatalf("%+v, owner %+v: %s\n%s\n\n%s", packet, packet.Owner, problem, fate, Explain(rs))
+			t.Fatalf("%+v, owner %+v: %s\n%s\n\n%s", packet, packet.Owner, problem, fate,
+				Explain(rs))
 		}
 	}
 }
@@ -167,13 +179,16 @@ func wrongFate(p Policy, rs Ruleset, packet Packet, fate Fate) string {
 		}
 	}
 	if !p.Loopback.Contains(netip.MustParseAddr(itself)) {
-		ports = slices.Compact(ports) // of what was redirected to 127.0.0.1, a self-call is handed to the same listener
+		// of what was redirected to 127.0.0.1, a self-call is handed to the same listener
+		ports = slices.Compact(ports)
 	}
-	if comes := fate.Outcome == Handed || fate.Outcome == Redirected; len(ports) > 1 || comes != (len(ports) == 1) {
+	if comes := fate.Outcome == Handed || fate.Outcome == Redirected; len(ports) > 1 ||
+		comes != (len(ports) == 1) {
 		return fmt.Sprintf("redirected to %d", ports)
 	}
 	if fate.Outcome == Redirected && packet.Out != "" {
-		back := Packet{In: "lo", Protocol: packet.Protocol, Source: packet.Source, Mark: fate.Mark, ConnMark: fate.ConnMark, State: Established}
+		back := Packet{In: "lo", Protocol: packet.Protocol, Source: packet.Source, Mark: fate.Mark,
+			ConnMark: fate.ConnMark, State: Established}
 		back.Destination = netip.AddrPortFrom(loopbackOf(packet.Destination.Addr()), fate.Port)
 		if again := Simulate(rs, back); again.Outcome != Passes && packet.State != Invalid {
 			return fmt.Sprintf("what follows it through lo is not left alone: %s", again)
@@ -181,8 +196,10 @@ func wrongFate(p Policy, rs Ruleset, packet Packet, fate Fate) string {
 	}
 	if packet.Owner != nil && isProxy(p, *packet.Owner) {
 		to := packet.Destination.Addr()
-		selfCall := packet.Out == "lo" && packet.Protocol == TCP && !p.Loopback.Contains(to) && to != netip.IPv6Loopback()
-		if (fate.Outcome == Redirected || fate.Outcome == Handed) && (fate.Port != p.Ports.Inbound || !selfCall) {
+		selfCall := packet.Out == "lo" && packet.Protocol == TCP && !p.Loopback.Contains(to) &&
+			to != netip.IPv6Loopback()
+		if (fate.Outcome == Redirected || fate.Outcome == Handed) &&
+			(fate.Port != p.Ports.Inbound || !selfCall) {
 			return "the proxy's own packet comes back to it"
 		}
 	}
@@ -195,8 +212,13 @@ func wrongFate(p Policy, rs Ruleset, packet Packet, fate Fate) string {
 }
 
 func sameFate(a, b Fate) bool {
-	return a.Outcome == b.Outcome && a.Port == b.Port && a.Mark == b.Mark && a.ConnMark == b.ConnMark && a.Zone == b.Zone && a.Out == b.Out &&
-		slices.EqualFunc(a.Met, b.Met, func(a, b Met) bool { return a.Table == b.Table && a.Chain == b.Chain && a.Index == b.Index })
+	return a.Outcome == b.Outcome && a.Port == b.Port && a.Mark == b.Mark &&
+		a.ConnMark == b.ConnMark && a.Zone == b.Zone && a.Out == b.Out &&
+		slices.EqualFunc(a.Met, b.Met,
+			func(a, b Met) bool {
+				return a.Table == b.Table && a.Chain == b.Chain &&
+					a.Index == b.Index
+			})
 }
 
 // afterwards plays what the proxy does with a connection that came to it: it calls where the app
@@ -209,7 +231,8 @@ func afterwards(p Policy, rs Ruleset, packet Packet, fate Fate) string {
 		if !isProxy(p, *owner) {
 			continue
 		}
-		next := Packet{Out: cmp.Or(packet.Out, "eth0"), Protocol: packet.Protocol, Owner: owner, Source: packet.Source, Destination: packet.Destination}
+		next := Packet{Out: cmp.Or(packet.Out, "eth0"), Protocol: packet.Protocol, Owner: owner,
+			Source: packet.Source, Destination: packet.Destination}
 		if fate.Port == p.Ports.Inbound {
 			next.Out, next.Source = "lo", netip.AddrPortFrom(p.Passthrough[0], 40000)
 			if packet.Destination.Addr().Is6() {
@@ -217,15 +240,19 @@ func afterwards(p Policy, rs Ruleset, packet Packet, fate Fate) string {
 			}
 		}
 		then := Simulate(rs, next)
-		if then.Outcome == Passes || fate.Port != p.Ports.Inbound && then.Port == p.Ports.Inbound { // the pod calls itself
+		// the pod calls itself
+		if then.Outcome == Passes || fate.Port != p.Ports.Inbound && then.Port == p.Ports.Inbound {
 			continue
 		}
 		return fmt.Sprintf("then the proxy, %+v, sends %+v: %s\nbefore that it", *owner, next, then)
 	}
-	if fate.Outcome == Handed && packet.In != "" && !p.Outbound.Loopback && packet.Destination.Port() != portDNS {
-		next := Packet{Out: "lo", Protocol: TCP, Owner: &Owner{UID: 0, GID: p.Proxy.GIDs[0]}, Source: packet.Source, Destination: packet.Destination, Mark: p.Marks.TProxy}
+	if fate.Outcome == Handed && packet.In != "" && !p.Outbound.Loopback &&
+		packet.Destination.Port() != portDNS {
+		next := Packet{Out: "lo", Protocol: TCP, Owner: &Owner{UID: 0, GID: p.Proxy.GIDs[0]},
+			Source: packet.Source, Destination: packet.Destination, Mark: p.Marks.TProxy}
 		if then := Simulate(rs, next); then.Outcome != Passes {
-			return fmt.Sprintf("then a root proxy calls the app as the client: %s\nbefore that it", then)
+			return fmt.Sprintf("then a root proxy calls the app as the client: %s\nbefore that it",
+				then)
 		}
 	}
 	return ""
@@ -237,7 +264,8 @@ func isProxy(p Policy, o Owner) bool {
 
 // namesNoAddress reports whether nothing in a policy tells the families apart.
 func namesNoAddress(p Policy) bool {
-	return len(p.Outbound.CIDRs) == 0 && len(p.Outbound.ExcludeCIDRs) == 0 && len(p.DNS.Servers) == 0 &&
+	return len(p.Outbound.CIDRs) == 0 && len(p.Outbound.ExcludeCIDRs) == 0 &&
+		len(p.DNS.Servers) == 0 &&
 		p.Loopback == netip.MustParsePrefix("127.0.0.1/32")
 }
 
@@ -262,9 +290,11 @@ func owners(p Policy) []*Owner {
 func packets(p Policy) []Packet {
 	var list []Packet
 	some := func(ports []uint16) []uint16 { return ports[:min(1, len(ports))] }
-	ports := slices.Concat([]uint16{80, 53, 15001, 15006, 15008, 15020, 15053}, some(p.Inbound.Ports), some(p.Inbound.ExcludePorts),
+	ports := slices.Concat([]uint16{80, 53, 15001, 15006, 15008, 15020, 15053},
+		some(p.Inbound.Ports), some(p.Inbound.ExcludePorts),
 		some(p.Outbound.Ports), some(p.Outbound.ExcludePorts))
-	to := []netip.Addr{netip.MustParseAddr(world), netip.MustParseAddr(podIP), netip.MustParseAddr(itself), netip.MustParseAddr(through)}
+	to := []netip.Addr{netip.MustParseAddr(world), netip.MustParseAddr(podIP),
+		netip.MustParseAddr(itself), netip.MustParseAddr(through)}
 	for _, cidrs := range [][]netip.Prefix{p.Outbound.CIDRs, p.Outbound.ExcludeCIDRs} {
 		if n := len(cidrs); n > 0 {
 			to = append(to, cidrs[0].Addr(), cidrs[n-1].Addr())
@@ -292,7 +322,8 @@ func fuzzedPackets(p Policy, addr netip.Addr, port uint16, proto Protocol) []Pac
 	if addr.Is6() {
 		source, peer = at(inIPv6[podIP], 40000), at(inIPv6[world], 40000)
 	}
-	leaves := Packet{Protocol: proto, Source: source, Destination: netip.AddrPortFrom(addr, port), Out: "eth0"}
+	leaves := Packet{Protocol: proto, Source: source, Destination: netip.AddrPortFrom(addr, port),
+		Out: "eth0"}
 	if addr.IsLoopback() || addr == source.Addr() {
 		leaves.Out = "lo"
 	}
@@ -300,12 +331,16 @@ func fuzzedPackets(p Policy, addr netip.Addr, port uint16, proto Protocol) []Pac
 		leaves.Owner = owner
 		list = append(list, leaves)
 	}
-	enters := Packet{Protocol: proto, Source: peer, Destination: netip.AddrPortFrom(source.Addr(), port)}
-	for _, nic := range slices.Concat([]Interface{"eth0"}, p.VirtualInterfaces[:min(1, len(p.VirtualInterfaces))], p.ExcludeInterfaces[:min(1, len(p.ExcludeInterfaces))]) {
+	enters := Packet{Protocol: proto, Source: peer,
+		Destination: netip.AddrPortFrom(source.Addr(), port)}
+	for _, nic := range slices.Concat([]Interface{"eth0"},
+		p.VirtualInterfaces[:min(1, len(p.VirtualInterfaces))],
+		p.ExcludeInterfaces[:min(1, len(p.ExcludeInterfaces))]) {
 		list = append(list, enters.entersBy(strings.ReplaceAll(string(nic), "+", "0")))
 	}
 	for _, s := range []State{Established, Invalid} {
-		list = append(list, leaves.in(s), enters.entersBy("eth0").in(s), leaves.in(s).ofMarked(p.Marks.TProxy), leaves.in(s).marked(p.Marks.SelfCall))
+		list = append(list, leaves.in(s), enters.entersBy("eth0").in(s),
+			leaves.in(s).ofMarked(p.Marks.TProxy), leaves.in(s).marked(p.Marks.SelfCall))
 	}
 	return list
 }
@@ -328,29 +363,40 @@ func FuzzParse(f *testing.F) {
 			f.Add(row.value)
 		}
 	}
-	for _, nasty := range []string{",", "*", " 1 , 2 ", "1-2-3", "4294967294", "4294967295", "0-4294967294", "5-5,6-9", "::ffff:1.2.3.4/128", "::ffff:1.2.3.4/95",
-		"1.2.3.4/0,::/0", "fe80::%a/64", "a+,a", "_,-a,@", "\x00", "\xff", "\u202e", strings.Repeat("a,", 300), strings.Repeat("1", 70), strings.Repeat("é", 70)} {
+	for _, nasty := range []string{",", "*", " 1 , 2 ", "1-2-3", "4294967294", "4294967295",
+		"0-4294967294", "5-5,6-9", "::ffff:1.2.3.4/128", "::ffff:1.2.3.4/95",
+		"1.2.3.4/0,::/0", "fe80::%a/64", "a+,a", "_,-a,@", "\x00", "\xff", "\u202e",
+		strings.Repeat("a,", 300), strings.Repeat("1", 70), strings.Repeat("é", 70)} {
 		f.Add(nasty)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
-		checkList(t, value, (*reader).ports, func(a, b uint16) bool { return a < b }, func(p uint16) string { return fmt.Sprint(p) })
-		checkList(t, value, (*reader).interfaces, func(a, b Interface) bool { return a < b }, func(i Interface) string { return string(i) })
+		checkList(t, value, (*reader).ports, func(a, b uint16) bool { return a < b },
+			func(p uint16) string { return fmt.Sprint(p) })
+		checkList(t, value, (*reader).interfaces, func(a, b Interface) bool { return a < b },
+			func(i Interface) string { return string(i) })
 		checkList(t, value, func(r *reader, v string) []uint32 { return r.ids(v, maxGroups) },
-			func(a, b uint32) bool { return a < b }, func(id uint32) string { return fmt.Sprint(id) })
+			func(a, b uint32) bool { return a < b },
+			func(id uint32) string { return fmt.Sprint(id) })
 		checkList(t, value, func(r *reader, v string) []IDRange { return r.idRanges(v) },
 			func(a, b IDRange) bool {
 				return a.First <= a.Last && b.First <= b.Last && uint64(a.Last)+1 < uint64(b.First)
 			},
 			func(r IDRange) string { return fmt.Sprintf("%d-%d", r.First, r.Last) })
-		checkList(t, value, func(r *reader, v string) []netip.Prefix { list, _ := r.cidrs(v); return list },
+		checkList(t, value, func(r *reader,
+			v string) []netip.Prefix {
+			list, _ := r.cidrs(v)
+			return list
+		},
 			func(a, b netip.Prefix) bool {
-				return !a.Overlaps(b) && a.Addr().Less(b.Addr()) && a == a.Masked() && b == b.Masked() && !a.Addr().Is4In6() && !b.Addr().Is4In6()
+				return !a.Overlaps(b) && a.Addr().Less(b.Addr()) && a == a.Masked() &&
+					b == b.Masked() && !a.Addr().Is4In6() && !b.Addr().Is4In6()
 			},
 			netip.Prefix.String)
 	})
 }
 
-func checkList[T comparable](t *testing.T, value string, read func(*reader, string) []T, before func(a, b T) bool, write func(T) string) {
+func checkList[T comparable](t *testing.T, value string, read func(*reader, string) []T,
+	before func(a, b T) bool, write func(T) string) {
 	t.Helper()
 	r := reader{key: "key"}
 	list := read(&r, value)
@@ -371,7 +417,8 @@ func checkList[T comparable](t *testing.T, value string, read func(*reader, stri
 		t.Errorf("%q: %v", value, list)
 	}
 	again := reader{key: "key"}
-	if back := read(&again, strings.Join(words, ",")); !slices.Equal(back, list) || len(again.mistakes) > 0 {
+	if back := read(&again, strings.Join(words, ",")); !slices.Equal(back, list) ||
+		len(again.mistakes) > 0 {
 		t.Errorf("%q: %v is read back as %v, %v", value, list, back, again.mistakes)
 	}
 }

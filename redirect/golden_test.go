@@ -28,6 +28,7 @@ func golden(t *testing.T, file, text string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(text, "\n")); diff != "" {
-		t.Errorf("%s (-is +should be); if it should, run go test . -run '^%s$' -update\n%s", file, t.Name(), diff)
+		t.Errorf("%s (-is +should be); if it should, run go test . -run '^%s$' -update\n%s", file,
+			t.Name(), diff)
 	}
 }

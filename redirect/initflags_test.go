@@ -11,7 +11,8 @@ import (
 func TestInitFlags(t *testing.T) {
 	t.Parallel()
 	plain := Defaults().basis()
-	plain.Mode, plain.Groups.All, plain.Loopback = ModeRedirect, true, netip.MustParsePrefix("127.0.0.1/32")
+	plain.Mode, plain.Groups.All, plain.Loopback = ModeRedirect, true,
+		netip.MustParsePrefix("127.0.0.1/32")
 	plain.Inbound = Inbound{}
 	with := func(set func(*Policy)) Policy {
 		p := plain
@@ -27,7 +28,10 @@ func TestInitFlags(t *testing.T) {
 		"ports": {[]string{"-p", "1", "-z=2", "--inbound-tunnel-port", "3"}, nil,
 			with(func(p *Policy) { p.Ports.Outbound, p.Ports.Inbound, p.Ports.Tunnel = 1, 2, 3 })},
 		"excluded ports are those given": {[]string{"-b", "*", "-d", "15090,15021"}, nil,
-			with(func(p *Policy) { p.Inbound = Inbound{All: true, ExcludePorts: []uint16{15021, 15090}} })},
+			with(func(p *Policy) {
+				p.Inbound = Inbound{All: true,
+					ExcludePorts: []uint16{15021, 15090}}
+			})},
 		"the group is the user's number": {[]string{"-u", "2000,0"}, nil,
 			with(func(p *Policy) {
 				p.Proxy = Identity{UIDs: []uint32{0, 2000}, GIDs: []uint32{0, 2000}}
@@ -37,17 +41,28 @@ func TestInitFlags(t *testing.T) {
 		"an empty user and group are none": {[]string{"-u", "", "-g", " "}, nil, plain},
 		"an empty mode is the default":     {[]string{"-m", ""}, nil, plain},
 		"several users and groups": {[]string{"-u", "1337,1", "-g", "2"}, nil,
-			with(func(p *Policy) { p.Proxy = Identity{UIDs: []uint32{1, 1337}, GIDs: []uint32{2}} })},
+			with(func(p *Policy) {
+				p.Proxy = Identity{UIDs: []uint32{1, 1337},
+					GIDs: []uint32{2}}
+			})},
 		"transparent": {[]string{"-m", "TPROXY", "-t", "7", "-r", "8"}, nil,
 			with(func(p *Policy) { p.Mode, p.Marks.TProxy, p.Marks.Table = ModeTProxy, 7, 8 })},
 		"outbound": {[]string{"-i", "10.0.0.0/8", "-x", "10.1.0.0/16", "-q", "80", "-o", "81"}, nil,
 			with(func(p *Policy) {
-				p.Outbound = Outbound{CIDRs: prefixes("10.0.0.0/8"), ExcludeCIDRs: prefixes("10.1.0.0/16"), Ports: []uint16{80}, ExcludePorts: []uint16{81}}
+				p.Outbound = Outbound{CIDRs: prefixes("10.0.0.0/8"),
+					ExcludeCIDRs: prefixes("10.1.0.0/16"), Ports: []uint16{80},
+					ExcludePorts: []uint16{81}}
 			})},
 		"interfaces": {[]string{"-k", "vm0", "-c", "eth1"}, nil,
-			with(func(p *Policy) { p.VirtualInterfaces, p.ExcludeInterfaces = []Interface{"vm0"}, []Interface{"eth1"} })},
+			with(func(p *Policy) {
+				p.VirtualInterfaces, p.ExcludeInterfaces = []Interface{"vm0"},
+					[]Interface{"eth1"}
+			})},
 		"variables": {nil, map[string]string{"ISTIO_META_DNS_CAPTURE": "true", "INVALID_DROP": "1"},
-			with(func(p *Policy) { p.DNS, p.DropInvalid = DNS{Capture: true, Everywhere: true}, true })},
+			with(func(p *Policy) {
+				p.DNS, p.DropInvalid = DNS{Capture: true, Everywhere: true},
+					true
+			})},
 		"the flags' own variables": {
 			nil, map[string]string{"REDIRECT_DNS": "true", "DROP_INVALID": "T"},
 			with(func(p *Policy) {
@@ -83,8 +98,11 @@ func TestInitFlagsThatCannotBeRead(t *testing.T) {
 		want []string
 	}{
 		{[]string{"-m", "NONE"}, []string{`-m: "NONE": want REDIRECT or TPROXY`}},
-		{[]string{"-p", "0", "-t", "0"}, []string{`-p: "0": want a port from 1 to 65535`, `-t: "0": want a number other than 0`}},
-		{[]string{"-i", "10.0.0.0/33", "-d", "80,x,81"}, []string{`-i: "10.0.0.0/33": want a CIDR`, `-d: "x": want a port`}},
+		{[]string{"-p", "0", "-t", "0"},
+			[]string{`-p: "0": want a port from 1 to 65535`,
+				`-t: "0": want a number other than 0`}},
+		{[]string{"-i", "10.0.0.0/33", "-d", "80,x,81"},
+			[]string{`-i: "10.0.0.0/33": want a CIDR`, `-d: "x": want a port`}},
 		{[]string{"--nonesuch"}, []string{"read the flags of istio-init", "nonesuch"}},
 		{[]string{"-p", "1", "15006"}, []string{`"15006" stands alone`}},
 		{[]string{"-p", "1", "--", "-z"}, []string{`"-z" stands alone`}},

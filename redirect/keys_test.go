@@ -33,10 +33,11 @@ func keepDecisive(p *Pod) {
 func TestTheDecisiveKeysDecide(t *testing.T) {
 	t.Parallel()
 	pods := map[string]change{
-		"asks for nothing":            together(),
-		"asks for all that can be":    everything,
-		"asks by an older key":        annotation(traffic+"kubevirtInterfaces", "vm"),
-		"asks for something unheard":  together(annotation("a", "b"), label("a", "b"), variable("A", "b")),
+		"asks for nothing":         together(),
+		"asks for all that can be": everything,
+		"asks by an older key":     annotation(traffic+"kubevirtInterfaces", "vm"),
+		"asks for something unheard": together(annotation("a", "b"), label("a", "b"),
+			variable("A", "b")),
 		"asks for what is impossible": annotation(traffic+"includeInboundPorts", "http"),
 	}
 	for skip, change := range reasons {
@@ -49,7 +50,8 @@ func TestTheDecisiveKeysDecide(t *testing.T) {
 		want, wantErr := Decide(meshed(change), withAgent())
 		got, err := Decide(meshed(change, keepDecisive), withAgent())
 		if diff := cmp.Diff(want, got, byValue); diff != "" || (err == nil) != (wantErr == nil) {
-			t.Errorf("%s: error %v, want %v; decision (-whole +kept):\n%s", name, err, wantErr, diff)
+			t.Errorf("%s: error %v, want %v; decision (-whole +kept):\n%s", name, err, wantErr,
+				diff)
 		}
 	}
 }

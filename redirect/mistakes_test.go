@@ -25,14 +25,17 @@ func TestMistakesRead(t *testing.T) {
 		{"empty items", annotation(traffic+"excludeOutboundPorts", ",22,"),
 			`traffic.sidecar.istio.io/excludeOutboundPorts: "": want a port from 0 to 65535; ` +
 				`traffic.sidecar.istio.io/excludeOutboundPorts: "": want a port from 0 to 65535`},
-		{"everything where only a list makes sense", annotation(traffic+"excludeOutboundIPRanges", "*"),
+		{"everything where only a list makes sense",
+			annotation(traffic+"excludeOutboundIPRanges", "*"),
 			`traffic.sidecar.istio.io/excludeOutboundIPRanges: "*": want a CIDR such as 10.0.0.0/8 or 2001:db8::/32`},
 		{"address without a length", annotation(traffic+"includeOutboundIPRanges", "10.0.0.1"),
 			`traffic.sidecar.istio.io/includeOutboundIPRanges: "10.0.0.1": want a CIDR such as 10.0.0.0/8 or 2001:db8::/32`},
-		{"a CIDR behind a wrong one", annotation(traffic+"includeOutboundIPRanges", "a,10.0.0.0/8,b"),
+		{"a CIDR behind a wrong one",
+			annotation(traffic+"includeOutboundIPRanges", "a,10.0.0.0/8,b"),
 			`traffic.sidecar.istio.io/includeOutboundIPRanges: "a": want a CIDR such as 10.0.0.0/8 or 2001:db8::/32; ` +
 				`traffic.sidecar.istio.io/includeOutboundIPRanges: "b": want a CIDR such as 10.0.0.0/8 or 2001:db8::/32`},
-		{"long name of an interface", annotation(traffic+"excludeInterfaces", "net1,a234567890123456"),
+		{"long name of an interface",
+			annotation(traffic+"excludeInterfaces", "net1,a234567890123456"),
 			`traffic.sidecar.istio.io/excludeInterfaces: "a234567890123456": want an interface's name of at most 15 letters, digits and ` +
 				`. _ - @ ~, with a + at its end for every name that begins so`},
 		{"an interface behind a wrong one", annotation(traffic+"excludeInterfaces", "a b,net1,c d"),
@@ -63,35 +66,46 @@ func TestMistakesRead(t *testing.T) {
 				`sidecar-cni.io/excludeOutboundUIDs: "app": want a number from 0 to 4294967294, or a range of them such as 2000-2999`},
 		{"the proxy excluded", annotation("sidecar-cni.io/excludeOutboundUIDs", "1000-1999"),
 			`sidecar-cni.io/excludeOutboundUIDs: "1000-1999": want uids without the proxy's own, 1337`},
-		{"the proxy excluded, whatever its uid", together(annotation("sidecar-cni.io/excludeOutboundUIDs", "2500"), proxy(func(c *Container) { c.RunAsUser = id(2500) })),
+		{"the proxy excluded, whatever its uid",
+			together(annotation("sidecar-cni.io/excludeOutboundUIDs", "2500"),
+				proxy(func(c *Container) { c.RunAsUser = id(2500) })),
 			`sidecar-cni.io/excludeOutboundUIDs: "2500": want uids without the proxy's own, 2500`},
-		{"the root proxy excluded", together(annotation("sidecar-cni.io/excludeOutboundUIDs", "0"), proxy(func(c *Container) { c.RunAsUser = id(0) })),
+		{"the root proxy excluded",
+			together(annotation("sidecar-cni.io/excludeOutboundUIDs", "0"),
+				proxy(func(c *Container) { c.RunAsUser = id(0) })),
 			`sidecar-cni.io/excludeOutboundUIDs: "0": want uids without the proxy's own, 0`},
 		{"loopback of IPv6", variable("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "::1/128"),
 			`ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR: "::1/128": want a CIDR within 127.0.0.0/8 such as 127.0.0.1/32`},
-		{"loopback wider than loopback", variable("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.1/7"),
+		{"loopback wider than loopback",
+			variable("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.1/7"),
 			`ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR: "127.0.0.1/7": want a CIDR within 127.0.0.0/8 such as 127.0.0.1/32`},
 		{"group's name", variable("ISTIO_OUTBOUND_OWNER_GROUPS", "101,java"),
 			`ISTIO_OUTBOUND_OWNER_GROUPS: "java": want a number from 0 to 4294967294; names are not known outside of the container`},
 		{"too many groups", variable("ISTIO_OUTBOUND_OWNER_GROUPS", numbers(65)),
 			`ISTIO_OUTBOUND_OWNER_GROUPS: "a list of 65 items": want at most 64`},
 		{"too long", annotation(traffic+"excludeInboundPorts", strings.Repeat("1,", 1<<17)+"1"),
-			`traffic.sidecar.istio.io/excludeInboundPorts: "` + strings.Repeat("1,", 32) + `" and 262081 bytes more: want at most 262144 bytes`},
+			`traffic.sidecar.istio.io/excludeInboundPorts: "` + strings.Repeat("1,", 32) +
+				`" and 262081 bytes more: want at most 262144 bytes`},
 		{"a long item", annotation(traffic+"includeOutboundIPRanges", strings.Repeat("ab", 500)),
-			`traffic.sidecar.istio.io/includeOutboundIPRanges: "` + strings.Repeat("ab", 32) + `" and 936 bytes more: ` +
+			`traffic.sidecar.istio.io/includeOutboundIPRanges: "` + strings.Repeat("ab", 32) +
+				`" and 936 bytes more: ` +
 				`want a CIDR such as 10.0.0.0/8 or 2001:db8::/32`},
-		{"an item that is just short enough", annotation(traffic+"includeOutboundIPRanges", strings.Repeat("ab", 32)),
-			`traffic.sidecar.istio.io/includeOutboundIPRanges: "` + strings.Repeat("ab", 32) + `": ` +
+		{"an item that is just short enough",
+			annotation(traffic+"includeOutboundIPRanges", strings.Repeat("ab", 32)),
+			`traffic.sidecar.istio.io/includeOutboundIPRanges: "` + strings.Repeat("ab", 32) +
+				`": ` +
 				`want a CIDR such as 10.0.0.0/8 or 2001:db8::/32`},
 		{"many", annotation(traffic+"includeInboundPorts", "a,b,c,d,e,f,g,h,i,j"),
 			strings.Join([]string{
-				port("a"), port("b"), port("c"), port("d"), port("e"), port("f"), port("g"), port("3 more items"),
+				port("a"), port("b"), port("c"), port("d"), port("e"), port("f"), port("g"),
+				port("3 more items"),
 			}, "; ")},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(row.want, refused(t, meshed(row.pod), Defaults()).Error()); diff != "" {
+			if diff := cmp.Diff(row.want,
+				refused(t, meshed(row.pod), Defaults()).Error()); diff != "" {
 				t.Errorf("error (-want +got):\n%s", diff)
 			}
 		})
@@ -99,7 +113,8 @@ func TestMistakesRead(t *testing.T) {
 }
 
 func port(item string) string {
-	return `traffic.sidecar.istio.io/includeInboundPorts: "` + item + `": want a port from 0 to 65535`
+	return `traffic.sidecar.istio.io/includeInboundPorts: "` + item +
+		`": want a port from 0 to 65535`
 }
 
 // numbers is a list of n different ones.
@@ -114,12 +129,15 @@ func numbers(n int) string {
 // The keys that hold lists, by what is in them.
 var (
 	portLists = []string{
-		traffic + "includeInboundPorts", traffic + "excludeInboundPorts", traffic + "includeOutboundPorts", traffic + "excludeOutboundPorts",
+		traffic + "includeInboundPorts", traffic + "excludeInboundPorts",
+		traffic + "includeOutboundPorts", traffic + "excludeOutboundPorts",
 	}
-	cidrLists      = []string{traffic + "includeOutboundIPRanges", traffic + "excludeOutboundIPRanges"}
+	cidrLists = []string{traffic + "includeOutboundIPRanges",
+		traffic + "excludeOutboundIPRanges"}
 	interfaceLists = []string{traffic + "excludeInterfaces", "istio.io/reroute-virtual-interfaces"}
-	idLists        = []string{"ISTIO_OUTBOUND_OWNER_GROUPS", "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "sidecar-cni.io/excludeOutboundUIDs"}
-	oneBool        = []string{"ISTIO_META_DNS_CAPTURE", "CAPTURE_ALL_DNS", "INVALID_DROP", "DISABLE_ENVOY"}
+	idLists        = []string{"ISTIO_OUTBOUND_OWNER_GROUPS", "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE",
+		"sidecar-cni.io/excludeOutboundUIDs"}
+	oneBool = []string{"ISTIO_META_DNS_CAPTURE", "CAPTURE_ALL_DNS", "INVALID_DROP", "DISABLE_ENVOY"}
 )
 
 // A bad item is named beside a good one, in front of it and behind it; that goes for * too.
@@ -130,13 +148,19 @@ func TestEveryKeyRefuses(t *testing.T) {
 		items []string
 		want  string
 	}{
-		{portLists, []string{"", "*", "65536", "-1", "+1", "0x50", "80-90", "80 90", "http", "８０", "1e3", "80;", "\x00", "\u202e80"}, wantPort},
-		{cidrLists, []string{"", "*", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0.0/08", "10.0.0/8", "010.0.0.0/8", "::/129", "fe80::1%eth0/64",
-			"2001:db8::", "example.org/32", "10.0.0.0/8 10.0.0.0/9", "/8", "\x00", "\u202e::/0"}, wantCIDR},
-		{interfaceLists, []string{"", "*", "+", ".", "..", "..+", "-eth0", "eth 0", "eth0/1", "eth0:1", "a234567890123456", "a23456789012345+", "et+h",
+		{portLists, []string{"", "*", "65536", "-1", "+1", "0x50", "80-90", "80 90", "http", "８０",
+			"1e3", "80;", "\x00", "\u202e80"}, wantPort},
+		{cidrLists, []string{"", "*", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0.0/08",
+			"10.0.0/8", "010.0.0.0/8", "::/129", "fe80::1%eth0/64",
+			"2001:db8::", "example.org/32", "10.0.0.0/8 10.0.0.0/9", "/8", "\x00", "\u202e::/0"},
+			wantCIDR},
+		{interfaceLists, []string{"", "*", "+", ".", "..", "..+", "-eth0", "eth 0", "eth0/1",
+			"eth0:1", "a234567890123456", "a23456789012345+", "et+h",
 			"eth0\"", "$(id)", "ëth0", "\x00", "\u202e"}, wantInterface},
-		{idLists[:2], []string{"", "-1", "4294967295", "4294967296", "1-2", "users", "*1", "\x00"}, wantID},
-		{idLists[2:], []string{"", "*", "-1", "4294967295", "1-", "1-2-3", "1--2", "0-4294967296", "users", "\x00"}, wantIDRange},
+		{idLists[:2], []string{"", "-1", "4294967295", "4294967296", "1-2", "users", "*1", "\x00"},
+			wantID},
+		{idLists[2:], []string{"", "*", "-1", "4294967295", "1-", "1-2-3", "1--2", "0-4294967296",
+			"users", "\x00"}, wantIDRange},
 	}
 	for _, kind := range kinds {
 		for _, key := range kind.keys {
@@ -151,7 +175,8 @@ func TestEveryKeyRefuses(t *testing.T) {
 				}
 				want := Mistakes{{key, item, kind.want}}
 				for _, value := range []string{good + "," + item, " " + item + " ," + good} {
-					if diff := cmp.Diff(want, refused(t, meshed(says(s, value)), Defaults())); diff != "" {
+					if diff := cmp.Diff(want,
+						refused(t, meshed(says(s, value)), Defaults())); diff != "" {
 						t.Errorf("%s: %q: mistakes (-want +got):\n%s", key, value, diff)
 					}
 				}
@@ -170,12 +195,14 @@ func TestEmptyItems(t *testing.T) {
 		good := accepted[s.key][len(accepted[s.key])-1].value
 		want := ours(t, meshed(says(s, good)), Defaults())
 		for _, value := range []string{good + ",", "," + good, " , " + good + ",,"} {
-			if diff := cmp.Diff(want, ours(t, meshed(says(s, value)), Defaults()), byValue); diff != "" {
+			if diff := cmp.Diff(want, ours(t, meshed(says(s, value)), Defaults()),
+				byValue); diff != "" {
 				t.Errorf("%s: %q (-want +got):\n%s", s.key, value, diff)
 			}
 		}
 	}
-	if got := ours(t, meshed(annotation(traffic+"includeOutboundPorts", "443,")), Defaults()).Policy.Outbound.Ports; !slices.Equal(got, []uint16{443}) {
+	if got := ours(t, meshed(annotation(traffic+"includeOutboundPorts", "443,")), Defaults()).
+		Policy.Outbound.Ports; !slices.Equal(got, []uint16{443}) {
 		t.Errorf(`"443," is %d`, got)
 	}
 }
@@ -183,13 +210,15 @@ func TestEmptyItems(t *testing.T) {
 func TestTheLongestValue(t *testing.T) {
 	t.Parallel()
 	value := "22" + strings.Repeat(" ", maxText-len("22"))
-	got := ours(t, meshed(annotation(traffic+"excludeOutboundPorts", value)), Defaults()).Policy.Outbound.ExcludePorts
+	got := ours(t, meshed(annotation(traffic+"excludeOutboundPorts", value)), Defaults()).
+		Policy.Outbound.ExcludePorts
 	if diff := cmp.Diff([]uint16{22}, got); diff != "" {
 		t.Errorf("of a value of %d bytes (-want +got):\n%s", len(value), diff)
 	}
 	key := traffic + "excludeOutboundPorts"
 	want := Mistakes{{key, value + " ", "at most 262144 bytes"}}
-	if diff := cmp.Diff(want, refused(t, meshed(annotation(key, value+" ")), Defaults())); diff != "" {
+	if diff := cmp.Diff(want,
+		refused(t, meshed(annotation(key, value+" ")), Defaults())); diff != "" {
 		t.Errorf("of one byte more: mistakes (-want +got):\n%s", diff)
 	}
 }
@@ -234,7 +263,8 @@ func TestMistakesOfAllKeysAtOnce(t *testing.T) {
 }
 
 func count(list []string, one string) int {
-	return len(list) - len(slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == one }))
+	return len(list) - len(slices.DeleteFunc(slices.Clone(list),
+		func(s string) bool { return s == one }))
 }
 
 // checkText holds an error to what a log, an event and a terminal can take.
@@ -266,7 +296,8 @@ func TestMoreThanAnybodyNeeds(t *testing.T) {
 		value func(n int) string
 		most  int
 	}{
-		{portLists, func(n int) string { return "1" + strings.Repeat(",1", n-1) }, 1 << 16}, // one port, many times
+		// one port, many times
+		{portLists, func(n int) string { return "1" + strings.Repeat(",1", n-1) }, 1 << 16},
 		{interfaceLists, names, 256},
 		{idLists[:1], numbers, 64},
 		{idLists[1:2], numbers, 1024},
@@ -277,8 +308,10 @@ func TestMoreThanAnybodyNeeds(t *testing.T) {
 			ours(t, meshed(says(s, row.value(row.most))), Defaults())
 			for _, n := range []int{row.most + 1, max(row.most+1, 10000)} {
 				value := row.value(n)
-				want := Mistakes{{key, fmt.Sprintf("a list of %d items", n), fmt.Sprintf("at most %d", row.most)}}
-				if diff := cmp.Diff(want, refused(t, meshed(says(s, value)), Defaults())); diff != "" {
+				want := Mistakes{{key, fmt.Sprintf("a list of %d items", n),
+					fmt.Sprintf("at most %d", row.most)}}
+				if diff := cmp.Diff(want,
+					refused(t, meshed(says(s, value)), Defaults())); diff != "" {
 					t.Errorf("%d items: mistakes (-want +got):\n%s", n, diff)
 				}
 			}
@@ -297,7 +330,8 @@ func TestAllThatAPodAsksForIsBounded(t *testing.T) {
 		return strings.Join(list, ",")
 	}
 	fitting := 1 + MaxRules - compiled(t, annotation(outboundRanges, cidrs(1))).Size()
-	included, excluded := annotation(traffic+"includeOutboundIPRanges", cidrs(5000)), annotation(traffic+"excludeOutboundIPRanges", cidrs(5000))
+	included, excluded := annotation(traffic+"includeOutboundIPRanges", cidrs(5000)),
+		annotation(traffic+"excludeOutboundIPRanges", cidrs(5000))
 	interfaces := func(n int) change {
 		var list []string
 		for i := range n {
@@ -309,15 +343,23 @@ func TestAllThatAPodAsksForIsBounded(t *testing.T) {
 		change change
 		key    string // that is named; "" if the pod is taken
 	}{
-		"CIDRs that just fit":                {annotation(outboundRanges, cidrs(fitting)), ""},
-		"one CIDR more":                      {annotation(outboundRanges, cidrs(fitting+1)), outboundRanges},
-		"CIDRs, included and excluded":       {together(included, excluded), ""},
-		"CIDRs for every interface":          {together(included, interfaces(64)), ""},
-		"CIDRs for more interfaces than fit": {together(included, excluded, interfaces(128)), traffic + "includeOutboundIPRanges"},
-		"CIDRs for DNS, groups and TPROXY":   {together(included, variable(captureDNS, "true"), variable("ISTIO_OUTBOUND_OWNER_GROUPS", numbers(64))), ""},
-		"ports in both directions":           {together(annotation(traffic+"includeInboundPorts", numbers(2000)), annotation(traffic+"excludeOutboundPorts", numbers(1500))), ""},
-		"more ports than fit":                {annotation(traffic+"includeInboundPorts", numbers(6000)), traffic + "includeInboundPorts"},
-		"ports that TPROXY needs two rules for": {together(annotation(traffic+"includeInboundPorts", numbers(3000)), annotation(istio+"interceptionMode", "TPROXY")),
+		"CIDRs that just fit": {annotation(outboundRanges, cidrs(fitting)), ""},
+		"one CIDR more": {annotation(outboundRanges, cidrs(fitting+1)),
+			outboundRanges},
+		"CIDRs, included and excluded": {together(included, excluded), ""},
+		"CIDRs for every interface":    {together(included, interfaces(64)), ""},
+		"CIDRs for more interfaces than fit": {together(included, excluded, interfaces(128)),
+			traffic + "includeOutboundIPRanges"},
+		"CIDRs for DNS, groups and TPROXY": {together(included, variable(captureDNS, "true"),
+			variable("ISTIO_OUTBOUND_OWNER_GROUPS", numbers(64))), ""},
+		"ports in both directions": {
+			together(annotation(traffic+"includeInboundPorts", numbers(2000)),
+				annotation(traffic+"excludeOutboundPorts", numbers(1500))), ""},
+		"more ports than fit": {annotation(traffic+"includeInboundPorts", numbers(6000)),
+			traffic + "includeInboundPorts"},
+		"ports that TPROXY needs two rules for": {
+			together(annotation(traffic+"includeInboundPorts", numbers(3000)),
+				annotation(istio+"interceptionMode", "TPROXY")),
 			traffic + "includeInboundPorts"},
 	} {
 		d, err := Decide(meshed(row.change), Defaults())
@@ -328,7 +370,8 @@ func TestAllThatAPodAsksForIsBounded(t *testing.T) {
 			if size := Compile(d.Policy).Size(); size > MaxRules {
 				t.Errorf("%s: accepted with %d rules", name, size)
 			}
-		case len(mistakes) != 1 || mistakes[0].Key != row.key || !strings.Contains(err.Error(), "rules, at most 10240 are possible"):
+		case len(mistakes) != 1 || mistakes[0].Key != row.key ||
+			!strings.Contains(err.Error(), "rules, at most 10240 are possible"):
 			t.Errorf("%s: %v; want a mistake of %s", name, err, row.key)
 		}
 	}
@@ -336,7 +379,8 @@ func TestAllThatAPodAsksForIsBounded(t *testing.T) {
 
 func TestTenThousandCIDRs(t *testing.T) {
 	t.Parallel()
-	for family, format := range map[Family]string{IPv4: "10.%d.%d.0/25", IPv6: "2001:db8:%x:%x::/64"} {
+	for family, format := range map[Family]string{IPv4: "10.%d.%d.0/25",
+		IPv6: "2001:db8:%x:%x::/64"} {
 		var list []string
 		for i := range 10000 {
 			list = append(list, fmt.Sprintf(format, i/250, i%250))

@@ -68,7 +68,8 @@ func (r *reader) mistake(item, want string) {
 		return
 	}
 	r.unnamed++
-	r.mistakes[maxNamed-1] = Mistake{r.key, fmt.Sprintf("%d more items", r.unnamed+1), r.mistakes[maxNamed-1].Want}
+	r.mistakes[maxNamed-1] = Mistake{r.key, fmt.Sprintf("%d more items", r.unnamed+1),
+		r.mistakes[maxNamed-1].Want}
 }
 
 // list splits a value into items; an empty value is an empty list.

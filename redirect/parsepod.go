@@ -31,7 +31,8 @@ func parsePod(pod Pod, cfg Config) (Decision, error) {
 		}
 		r := reader{key: s.nameIn(facts), dropEmpty: s.lenient}
 		if s.env && slices.Contains(proxy.EnvFrom, s.key) {
-			d.Warnings = append(d.Warnings, fmt.Sprintf("%s: its value comes from elsewhere and cannot be read: taken as %q",
+			d.Warnings = append(d.Warnings, fmt.Sprintf("%s: its value comes from elsewhere and "+
+				"cannot be read: taken as %q",
 				s.key, cfg.value(nil, s.key)))
 		}
 		value := cfg.value(facts, s.key)
@@ -67,9 +68,11 @@ func tooMuch(p Policy, value func(setting) string) Mistakes {
 	if size <= MaxRules {
 		return nil
 	}
-	longest := slices.MaxFunc(settings, func(a, b setting) int { return cmp.Compare(len(value(a)), len(value(b))) })
+	longest := slices.MaxFunc(settings,
+		func(a, b setting) int { return cmp.Compare(len(value(a)), len(value(b))) })
 	r := reader{key: longest.key}
-	r.mistake(value(longest), fmt.Sprintf("shorter lists: all that the pod asks for comes to %d rules, at most %d are possible",
+	r.mistake(value(longest), fmt.Sprintf("shorter lists: all that the pod asks for comes to %d "+
+		"rules, at most %d are possible",
 		size, MaxRules))
 	return r.mistakes
 }
@@ -88,7 +91,8 @@ func (p Pod) crossCheck(cfg Config, d *Decision) Mistakes {
 	uids, own := reader{key: keyExcludeUIDs}, p.Spec.proxyUsers(d.Policy.Proxy)
 	for _, uid := range own {
 		if d.Policy.Outbound.ExcludeUIDs.Holds(uid) {
-			uids.mistake(cfg.value(p.Annotations, keyExcludeUIDs), fmt.Sprintf("uids without the proxy's own, %d", uid))
+			uids.mistake(cfg.value(p.Annotations, keyExcludeUIDs),
+				fmt.Sprintf("uids without the proxy's own, %d", uid))
 		}
 	}
 	bypass := reader{key: keyBypass}
@@ -99,7 +103,8 @@ func (p Pod) crossCheck(cfg Config, d *Decision) Mistakes {
 	d.Policy.DNS.Everywhere = d.Policy.DNS.Everywhere || cfg.CaptureAllDNS
 	if d.Policy.DNS.find(p.Nameservers) {
 		d.Warnings = append(d.Warnings,
-			"the runtime did not pass the pod's nameservers (capability dns): all of port 53 is captured")
+			"the runtime did not pass the pod's nameservers (capability dns): all of port 53 is "+
+				"captured")
 	}
 	shared := p.Spec.sharedUID(d)
 	p.Spec.noteSharedGIDs(d)

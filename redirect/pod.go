@@ -12,11 +12,12 @@ import (
 // knows a part from each of them puts what the runtime passed in place of what the object says: the
 // kubelet acts on that, and the author of a pod cannot write it.
 type Pod struct {
-	Namespace, Name string            // if either is empty, the call names no pod
-	Static          bool              // the kubelet has it from a file or an address, not from the API server
-	Annotations     map[string]string // nil: not known; the kubelet sets some on every pod
-	Spec            *Spec             // nil: not known
-	Nameservers     []netip.Addr      // nil: not known
+	Namespace, Name string // if either is empty, the call names no pod
+	// the kubelet has it from a file or an address, not from the API server
+	Static      bool
+	Annotations map[string]string // nil: not known; the kubelet sets some on every pod
+	Spec        *Spec             // nil: not known
+	Nameservers []netip.Addr      // nil: not known
 }
 
 // Spec is the part of a pod that only the API server knows.
@@ -67,7 +68,8 @@ const (
 
 // Skips lists the reasons in their order.
 var Skips = []Skip{
-	NotAPod, StaticPod, ExcludedNamespace, OwnAgent, HasIstioInit, ProxyDisabled, NoProxy, NotASidecar,
+	NotAPod, StaticPod, ExcludedNamespace, OwnAgent, HasIstioInit, ProxyDisabled, NoProxy,
+	NotASidecar,
 	InjectionDisabled, NotInjected, InterceptionNone, OwnKernel,
 }
 
@@ -83,7 +85,8 @@ var skipWords = map[Skip]string{
 	InjectionDisabled: keyInject + " says no",
 	NotInjected:       "it has no annotation " + keyStatus + ": nothing was injected",
 	InterceptionNone:  keyMode + " is NONE",
-	OwnKernel:         "its runtime has a kernel or a network stack of its own, which meets no rules of its namespace",
+	OwnKernel: "its runtime has a kernel or a network stack of its own, which meets no " +
+		"rules of its namespace",
 }
 
 // String says the reason in words.
@@ -184,7 +187,8 @@ func (s *Spec) skip(cfg Config) Skip {
 		return HasIstioInit
 	}
 	proxy, ok := s.proxy()
-	if disabled, err := strconv.ParseBool(cfg.value(proxy.Env, envDisableEnvoy)); ok && err == nil && disabled {
+	if disabled, err := strconv.ParseBool(cfg.value(proxy.Env, envDisableEnvoy)); ok &&
+		err == nil && disabled {
 		return ProxyDisabled
 	}
 	if !ok {

@@ -30,7 +30,8 @@ func meshed(changes ...change) Pod {
 			Labels: map[string]string{"app": "web"},
 			Containers: []Container{
 				{Name: "web", RunAsUser: id(1000)},
-				{Name: "istio-proxy", Args: []string{"proxy", "sidecar", "--domain", "shop.svc.cluster.local"}, Env: map[string]string{}},
+				{Name: "istio-proxy", Args: []string{"proxy", "sidecar", "--domain",
+					"shop.svc.cluster.local"}, Env: map[string]string{}},
 			},
 		},
 	}
@@ -65,7 +66,8 @@ func label(key, value string) change {
 // proxy changes the proxy's container.
 func proxy(f func(*Container)) change {
 	return func(p *Pod) {
-		i := slices.IndexFunc(p.Spec.Containers, func(c Container) bool { return c.Name == "istio-proxy" })
+		i := slices.IndexFunc(p.Spec.Containers,
+			func(c Container) bool { return c.Name == "istio-proxy" })
 		f(&p.Spec.Containers[i])
 	}
 }
@@ -76,7 +78,8 @@ func variable(key, value string) change {
 
 // native makes the proxy a native sidecar, behind the init containers that are already there.
 func native(p *Pod) {
-	i := slices.IndexFunc(p.Spec.Containers, func(c Container) bool { return c.Name == "istio-proxy" })
+	i := slices.IndexFunc(p.Spec.Containers,
+		func(c Container) bool { return c.Name == "istio-proxy" })
 	sidecar := p.Spec.Containers[i]
 	sidecar.Init, sidecar.Stays = true, true
 	p.Spec.Containers = slices.Delete(p.Spec.Containers, i, i+1)
@@ -91,7 +94,8 @@ func first(containers ...Container) change {
 
 func without(container string) change {
 	return func(p *Pod) {
-		p.Spec.Containers = slices.DeleteFunc(p.Spec.Containers, func(c Container) bool { return c.Name == container })
+		p.Spec.Containers = slices.DeleteFunc(p.Spec.Containers,
+			func(c Container) bool { return c.Name == container })
 	}
 }
 

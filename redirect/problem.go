@@ -32,7 +32,8 @@ func Compare(chain string, want, got []Line) []Problem {
 		from++
 	}
 	tail := 0
-	for tail < len(want)-from && tail < len(got)-from && want[len(want)-1-tail].Key == got[len(got)-1-tail].Key {
+	for tail < len(want)-from && tail < len(got)-from &&
+		want[len(want)-1-tail].Key == got[len(got)-1-tail].Key {
 		tail++
 	}
 	missing, unexpected := subtract(want, got, from, tail), subtract(got, want, from, tail)
@@ -80,9 +81,10 @@ func subtract(a, b []Line, from, tail int) []int {
 // Lack is something that the rules need and a kernel or a host does not have.
 type Lack struct {
 	Feature string // a phrase, such as "lists of ports"
-	Module  string // of the kernel, which may only have to be loaded; "": it is no module that lacks
-	Cause   error  // why the attempt to use it failed
-	Minor   bool   // pods that need it are refused, all others are redirected
+	// of the kernel, which may only have to be loaded; "": it is no module that lacks
+	Module string
+	Cause  error // why the attempt to use it failed
+	Minor  bool  // pods that need it are refused, all others are redirected
 }
 
 func (l Lack) String() string {
@@ -114,12 +116,21 @@ func Features() []Feature {
 	return []Feature{
 		try("redirection to local ports", NAT, tcp, Action{Verb: Redirect, Port: 1}),
 		try("match of the sending user", NAT, Match{UID: IDs{{1, 2}}}, returns),
-		try("match of interfaces and addresses", NAT, Match{Out: lo, Destination: Addresses{Not: true, Prefixes: hosts("127.0.0.1", "::1")}}, returns),
-		try("lists of addresses", NAT, Match{Destination: Addresses{Prefixes: hosts("192.0.2.1", "192.0.2.3", "2001:db8::1", "2001:db8::3")}}, returns),
-		try("lists of ports", NAT, with(func(m *Match) { m.DestinationPort = Ports{Not: true, List: []uint16{1, 3}} }), returns),
-		try("match of a connection's state", Mangle, with(func(m *Match) { m.State = Established | Related }), returns),
-		try("match of marks", Mangle, with(func(m *Match) { m.Mark = Mark{Not: true, Value: 1} }), returns),
-		try("match of a connection's mark", Mangle, with(func(m *Match) { m.ConnMark = Mark{Value: 1} }), returns),
+		try("match of interfaces and addresses", NAT,
+			Match{Out: lo, Destination: Addresses{Not: true, Prefixes: hosts("127.0.0.1", "::1")}},
+			returns),
+		try("lists of addresses", NAT,
+			Match{Destination: Addresses{Prefixes: hosts("192.0.2.1", "192.0.2.3", "2001:db8::1",
+				"2001:db8::3")}}, returns),
+		try("lists of ports", NAT,
+			with(func(m *Match) { m.DestinationPort = Ports{Not: true, List: []uint16{1, 3}} }),
+			returns),
+		try("match of a connection's state", Mangle,
+			with(func(m *Match) { m.State = Established | Related }), returns),
+		try("match of marks", Mangle, with(func(m *Match) { m.Mark = Mark{Not: true, Value: 1} }),
+			returns),
+		try("match of a connection's mark", Mangle,
+			with(func(m *Match) { m.ConnMark = Mark{Value: 1} }), returns),
 		try("setting of marks", Mangle, tcp, Action{Verb: SetMark, Mark: 1}),
 		try("setting of a connection's mark", Mangle, tcp, Action{Verb: SaveMark}),
 		try("transparent proxying", Mangle, tcp, Action{Verb: TProxy, Port: 1, Mark: 1}),

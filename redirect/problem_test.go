@@ -39,13 +39,20 @@ func TestHowChainsDiffer(t *testing.T) {
 		{"alone, twice instead of once", "a", "aa", []string{"2: unexpected: A"}},
 		{"alone, once instead of twice", "aa", "a", []string{"2: missing: A"}},
 		{"one is another", "abc", "axc", []string{"2: changed: want B, found X"}},
-		{"two are others", "abcd", "axyd", []string{"2: changed: want B, found X", "3: changed: want C, found Y"}},
-		{"all are others", "ab", "xy", []string{"1: changed: want A, found X", "2: changed: want B, found Y"}},
-		{"one for two", "abc", "xc", []string{"1: missing: A", "2: missing: B", "1: unexpected: X"}},
-		{"two for one", "ac", "xyc", []string{"1: missing: A", "1: unexpected: X", "2: unexpected: Y"}},
-		{"one is missing in front, one more behind", "abc", "bcx", []string{"1: missing: A", "3: unexpected: X"}},
-		{"one more in front, one is missing behind", "abc", "xab", []string{"3: missing: C", "1: unexpected: X"}},
-		{"two changed places", "ab", "ba", []string{"1: out of order: want A, found B", "2: out of order: want B, found A"}},
+		{"two are others", "abcd", "axyd",
+			[]string{"2: changed: want B, found X", "3: changed: want C, found Y"}},
+		{"all are others", "ab", "xy",
+			[]string{"1: changed: want A, found X", "2: changed: want B, found Y"}},
+		{"one for two", "abc", "xc",
+			[]string{"1: missing: A", "2: missing: B", "1: unexpected: X"}},
+		{"two for one", "ac", "xyc",
+			[]string{"1: missing: A", "1: unexpected: X", "2: unexpected: Y"}},
+		{"one is missing in front, one more behind", "abc", "bcx",
+			[]string{"1: missing: A", "3: unexpected: X"}},
+		{"one more in front, one is missing behind", "abc", "xab",
+			[]string{"3: missing: C", "1: unexpected: X"}},
+		{"two changed places", "ab", "ba",
+			[]string{"1: out of order: want A, found B", "2: out of order: want B, found A"}},
 		{"two changed places around a third", "abc", "cba", []string{
 			"1: out of order: want A, found C", "3: out of order: want C, found A",
 		}},
@@ -67,10 +74,13 @@ func TestProblemsRead(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("no such file")
 	for got, want := range map[string]string{
-		Problem{Where: "lo", What: "no address ::6"}.String():                         "lo: no address ::6",
-		Problem{Where: "nat A", Rule: 1, What: "missing: A"}.String():                 "nat A: rule 1: missing: A",
-		Lack{Feature: "lists of ports", Cause: cause}.String():                        "no lists of ports: no such file",
-		Lack{Feature: "marks", Module: "xt_mark", Cause: cause, Minor: true}.String(): "no marks (kernel module xt_mark): no such file",
+		Problem{Where: "lo", What: "no address ::6"}.String(): "lo: no address ::6",
+		Problem{Where: "nat A", Rule: 1,
+			What: "missing: A"}.String(): "nat A: rule 1: missing: A",
+		Lack{Feature: "lists of ports",
+			Cause: cause}.String(): "no lists of ports: no such file",
+		Lack{Feature: "marks", Module: "xt_mark", Cause: cause,
+			Minor: true}.String(): "no marks (kernel module xt_mark): no such file",
 	} {
 		if got != want {
 			t.Errorf("said as %q, want %q", got, want)

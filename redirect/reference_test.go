@@ -146,10 +146,11 @@ var examples = []struct {
 		packet:      send(app, TCP, world, 3306), want: out,
 	},
 	{
-		title:       "Only the cluster's own networks",
-		text:        "What goes to the internet does not pass the proxy, except HTTPS.",
-		annotations: [][2]string{{traffic + "includeOutboundIPRanges", "10.244.0.0/16,10.96.0.0/12,fd00:10::/32"}, {traffic + "includeOutboundPorts", "443"}},
-		packet:      send(app, TCP, world, 80), want: out,
+		title: "Only the cluster's own networks",
+		text:  "What goes to the internet does not pass the proxy, except HTTPS.",
+		annotations: [][2]string{{traffic + "includeOutboundIPRanges",
+			"10.244.0.0/16,10.96.0.0/12,fd00:10::/32"}, {traffic + "includeOutboundPorts", "443"}},
+		packet: send(app, TCP, world, 80), want: out,
 	},
 	{
 		title:       "The client's address",
@@ -158,14 +159,16 @@ var examples = []struct {
 		packet:      enter(world, TCP, 80), want: Fate{Outcome: Handed, Port: 15006}.mark(1337),
 	},
 	{
-		title:       "Another network",
-		text:        "A second interface, such as Multus adds, carries storage traffic that the mesh has no part in.",
+		title: "Another network",
+		text: "A second interface, such as Multus adds, carries storage traffic that the " +
+			"mesh has no part in.",
 		annotations: [][2]string{{traffic + "excludeInterfaces", "net1"}},
 		packet:      send(app, TCP, world, 80).leavesBy("net1"), want: passes.by("net1"),
 	},
 	{
 		title: "An init container that needs the network",
-		text: "It runs before the proxy does, so what it sends must not be redirected to the proxy. It is known by its uid, which therefore\n" +
+		text: "It runs before the proxy does, so what it sends must not be redirected to the " +
+			"proxy. It is known by its uid, which therefore\n" +
 			"has to be its own.",
 		annotations: [][2]string{{"sidecar-cni.io/initContainers", "bypass"}},
 		more: "spec:\n  initContainers:\n  - name: migrate\n    securityContext: {runAsUser: 2000}\n" +
@@ -194,7 +197,8 @@ func referencePage(t *testing.T) string {
 	rows(&b, false)
 	b.WriteString(pageVariables)
 	rows(&b, true)
-	fmt.Fprintf(&b, pageForms, maxCIDRs, maxNames, uint32(maxID), maxIDRanges, maxText, cfg.Proxy.UIDs[0], cfg.Proxy.GIDs[0], cfg.Ports.Tunnel)
+	fmt.Fprintf(&b, pageForms, maxCIDRs, maxNames, uint32(maxID), maxIDRanges, maxText,
+		cfg.Proxy.UIDs[0], cfg.Proxy.GIDs[0], cfg.Ports.Tunnel)
 	b.WriteString(metadata(mistaken, nil, ""))
 	b.WriteString(pageWrong)
 	b.WriteString("```text\n")
@@ -203,7 +207,8 @@ func referencePage(t *testing.T) string {
 	}
 	b.WriteString("```\n" + pageExamples)
 	for _, e := range examples {
-		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n%s", e.title, e.text, metadata(e.annotations, e.variables, e.more))
+		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n%s", e.title, e.text,
+			metadata(e.annotations, e.variables, e.more))
 	}
 	return b.String()
 }
@@ -263,7 +268,8 @@ func TestExamplesOfThePageHold(t *testing.T) {
 		if diff := cmp.Diff(e.want, got.withoutWhy()); diff != "" {
 			t.Errorf("%s: fate (-want +got):\n%s%s", e.title, diff, got)
 		}
-		if usual := Simulate(compiled(t), e.packet); cmp.Equal(usual.withoutWhy(), got.withoutWhy()) {
+		if usual := Simulate(compiled(t), e.packet); cmp.Equal(usual.withoutWhy(),
+			got.withoutWhy()) {
 			t.Errorf("%s: changes nothing: %s", e.title, got)
 		}
 	}

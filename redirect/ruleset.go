@@ -196,7 +196,8 @@ const (
 var States = []State{New, Established, Related, Invalid}
 
 func (s State) String() string {
-	names := map[State]string{New: "new", Established: "established", Related: "related", Invalid: "invalid"}
+	names := map[State]string{New: "new", Established: "established", Related: "related",
+		Invalid: "invalid"}
 	var words []string
 	for _, one := range States {
 		if s&one != 0 {
@@ -212,20 +213,23 @@ type Verb uint8
 // The verbs. Return, Accept, Drop, Redirect and TProxy end a packet's way through the chain; the
 // others let it go on.
 const (
-	Return      Verb = iota + 1 // back to the rule behind the jump; from a hook's chain: the packet passes
-	Accept                      // leave this table
-	Drop                        // gone, without an answer
-	Jump                        // try Action.Chain
-	Redirect                    // to Action.Port of this pod, the destination being rewritten
-	TProxy                      // to the transparent socket on Action.Port, destination kept; marked; dropped if none listens
-	SetMark                     // give the packet Action.Mark
-	SaveMark                    // copy the packet's mark to its connection
-	RestoreMark                 // copy the connection's mark to the packet
-	SetZone                     // track the packet in Action.Zone; only the first such rule counts
+	// back to the rule behind the jump; from a hook's chain: the packet passes
+	Return   Verb = iota + 1
+	Accept        // leave this table
+	Drop          // gone, without an answer
+	Jump          // try Action.Chain
+	Redirect      // to Action.Port of this pod, the destination being rewritten
+	// to the transparent socket on Action.Port, destination kept; marked; dropped if none listens
+	TProxy
+	SetMark     // give the packet Action.Mark
+	SaveMark    // copy the packet's mark to its connection
+	RestoreMark // copy the connection's mark to the packet
+	SetZone     // track the packet in Action.Zone; only the first such rule counts
 )
 
 // Verbs lists the verbs.
-var Verbs = []Verb{Return, Accept, Drop, Jump, Redirect, TProxy, SetMark, SaveMark, RestoreMark, SetZone}
+var Verbs = []Verb{Return, Accept, Drop, Jump, Redirect, TProxy, SetMark, SaveMark, RestoreMark,
+	SetZone}
 
 // Action is a verb with the one or two values that it needs.
 type Action struct {
@@ -283,7 +287,8 @@ func (m Match) size(f Family) int {
 	}
 	size := 1
 	for _, items := range []int{
-		len(of.Source.Prefixes), len(of.Destination.Prefixes), len(m.SourcePort.List), len(m.UID), len(m.GID),
+		len(of.Source.Prefixes), len(of.Destination.Prefixes), len(m.SourcePort.List), len(m.UID),
+		len(m.GID),
 	} {
 		size *= max(items, 1)
 	}

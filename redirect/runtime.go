@@ -18,8 +18,10 @@ type HandlerAction string
 // The actions.
 const (
 	Refuse HandlerAction = "refuse" // it does not start
-	Leave  HandlerAction = "skip"   // it starts without redirection, and its owner learns of it by an Event
-	Allow  HandlerAction = "allow"  // it is redirected like any other: its handler runs ordinary containers
+	// it starts without redirection, and its owner learns of it by an Event
+	Leave HandlerAction = "skip"
+	// it is redirected like any other: its handler runs ordinary containers
+	Allow HandlerAction = "allow"
 )
 
 // HandlerActions lists them.
@@ -57,7 +59,8 @@ type UnsupportedRuntime struct {
 }
 
 func (e *UnsupportedRuntime) Error() string {
-	return fmt.Sprintf("runtime class %q has the handler %q, whose pods have a kernel or network stack of their own: "+
+	return fmt.Sprintf("runtime class %q has the handler %q, whose pods have a kernel or network "+
+		"stack of their own: "+
 		"rules in their network namespace redirect nothing", e.Class, e.Handler)
 }
 

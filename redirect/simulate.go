@@ -109,7 +109,8 @@ func (s *simulation) send() {
 	s.nat(Output)
 	if s.fate.Outcome == Redirected {
 		s.fate.Out = string(lo)
-		s.packet.Destination = netip.AddrPortFrom(loopbackOf(s.packet.Destination.Addr()), s.fate.Port)
+		s.packet.Destination = netip.AddrPortFrom(loopbackOf(s.packet.Destination.Addr()),
+			s.fate.Port)
 	}
 	if s.fate.Out == string(lo) && s.fate.Outcome != Dropped {
 		s.packet.In, s.packet.Out, s.packet.Owner = string(lo), "", nil
@@ -234,7 +235,8 @@ func (m Match) holdsOwner(o *Owner) bool {
 	if len(m.UID) == 0 && len(m.GID) == 0 {
 		return true
 	}
-	return o != nil && (len(m.UID) == 0 || m.UID.Holds(o.UID)) && (len(m.GID) == 0 || m.GID.Holds(o.GID))
+	return o != nil && (len(m.UID) == 0 || m.UID.Holds(o.UID)) &&
+		(len(m.GID) == 0 || m.GID.Holds(o.GID))
 }
 
 func (m Match) holdsMarks(p Packet) bool {

@@ -20,7 +20,8 @@ const (
 )
 
 var inIPv6 = map[string]string{
-	podIP: "fd00::5", world: "2001:db8:d::7", network: "2001:db8:c::9", resolver: "2001:db8::53", itself: "::1", through: "::6",
+	podIP: "fd00::5", world: "2001:db8:d::7", network: "2001:db8:c::9", resolver: "2001:db8::53",
+	itself: "::1", through: "::6",
 }
 
 // Those who send.
@@ -34,7 +35,8 @@ var (
 
 // send is a packet that leaves for an address; what goes to the pod itself leaves through lo.
 func send(owner *Owner, proto Protocol, to string, port uint16) Packet {
-	p := Packet{Out: "eth0", Protocol: proto, Owner: owner, Source: at(podIP, 40000), Destination: at(to, port)}
+	p := Packet{Out: "eth0", Protocol: proto, Owner: owner, Source: at(podIP, 40000),
+		Destination: at(to, port)}
 	if to == podIP || p.Destination.Addr().IsLoopback() {
 		p.Out = "lo"
 	}
@@ -46,7 +48,8 @@ func send(owner *Owner, proto Protocol, to string, port uint16) Packet {
 
 // enter is a packet that enters from an address for a port of the pod.
 func enter(from string, proto Protocol, port uint16) Packet {
-	return Packet{In: "eth0", Protocol: proto, Source: at(from, 40000), Destination: at(podIP, port)}
+	return Packet{In: "eth0", Protocol: proto, Source: at(from, 40000),
+		Destination: at(podIP, port)}
 }
 
 func at(addr string, port uint16) netip.AddrPort {
@@ -59,7 +62,11 @@ func (p Packet) fromPort(n uint16) Packet {
 	p.Source = netip.AddrPortFrom(p.Source.Addr(), n)
 	return p
 }
-func (p Packet) to(a string) Packet         { p.Destination = at(a, p.Destination.Port()); return p }
+func (p Packet) to(a string) Packet {
+	p.Destination = at(a,
+		p.Destination.Port())
+	return p
+}
 func (p Packet) entersBy(nic string) Packet { p.In = nic; return p }
 func (p Packet) leavesBy(nic string) Packet { p.Out = nic; return p }
 func (p Packet) marked(m uint32) Packet     { p.Mark = m; return p }
@@ -123,7 +130,8 @@ var fates = []struct {
 		{"world to health", enter(world, TCP, 15021), passes},
 		{"world to telemetry", enter(world, TCP, 15090), passes},
 		{"world to the app, UDP", enter(world, UDP, 8080), passes},
-		{"world in a connection that began before", enter(world, TCP, 8080).in(Established), passes},
+		{"world in a connection that began before", enter(world, TCP, 8080).in(Established),
+			passes},
 		{"world, in no connection", enter(world, TCP, 8080).in(Invalid), passes},
 
 		{"app to itself by loopback", send(app, TCP, itself, 8080), within},
@@ -135,7 +143,8 @@ var fates = []struct {
 		{"proxy to the pod's address, UDP", send(envoy, UDP, podIP, 8080), within},
 		{"proxy by its gid alone to the pod's address", send(rootProxy, TCP, podIP, 8080), within},
 		{"proxy's inbound side to the app", send(envoy, TCP, podIP, 8080).from(through), within},
-		{"proxy's inbound side to the app by loopback", send(envoy, TCP, itself, 8080).from(through), within},
+		{"proxy's inbound side to the app by loopback",
+			send(envoy, TCP, itself, 8080).from(through), within},
 		{"app from the proxy's address", send(app, TCP, podIP, 8080).from(through), within},
 		{"istio-validation", send(envoy, TCP, itself, 15002).to(through), inside},
 	}},
@@ -157,20 +166,25 @@ var fates = []struct {
 		{"anywhere", send(app, TCP, world, 80), out},
 		{"proxy to the pod's address", send(envoy, TCP, podIP, 80), inside},
 	}},
-	{"included port", together(annotation(outboundRanges, "198.51.100.0/24,2001:db8:c::/48"), annotation(traffic+"includeOutboundPorts", "443")), []fated{
+	{"included port", together(annotation(outboundRanges, "198.51.100.0/24,2001:db8:c::/48"),
+		annotation(traffic+"includeOutboundPorts", "443")), []fated{
 		{"to it, out of the ranges", send(app, TCP, world, 443), home},
 		{"to another, out of the ranges", send(app, TCP, world, 444), out},
 		{"to it, on loopback", send(app, TCP, itself, 443), within},
 		{"to it, UDP", send(app, UDP, world, 443), out},
 	}},
-	{"excluded ranges", together(annotation(traffic+"excludeOutboundIPRanges", "203.0.113.0/24,2001:db8:d::/48"), annotation(traffic+"includeOutboundPorts", "443")), []fated{
-		{"into one", send(app, TCP, world, 80), out},
-		{"into one, to an included port", send(app, TCP, world, 443), out},
-		{"elsewhere", send(app, TCP, network, 80), home},
-	}},
-	{"excluded port that is included too", annotations(map[string]string{traffic + "excludeOutboundPorts": "443", traffic + "includeOutboundPorts": "443"}), []fated{
-		{"to it", send(app, TCP, world, 443), out},
-	}},
+	{"excluded ranges", together(annotation(traffic+"excludeOutboundIPRanges",
+		"203.0.113.0/24,2001:db8:d::/48"), annotation(traffic+"includeOutboundPorts", "443")),
+		[]fated{
+			{"into one", send(app, TCP, world, 80), out},
+			{"into one, to an included port", send(app, TCP, world, 443), out},
+			{"elsewhere", send(app, TCP, network, 80), home},
+		}},
+	{"excluded port that is included too",
+		annotations(map[string]string{traffic + "excludeOutboundPorts": "443",
+			traffic + "includeOutboundPorts": "443"}), []fated{
+			{"to it", send(app, TCP, world, 443), out},
+		}},
 	{"captured loopback", annotation(outboundRanges, "127.0.0.0/8,::/0"), []fated{
 		{"app to the loopback address", send(app, TCP, itself, 80), within},
 		{"app to another one", send(app, TCP, itself, 80).to(through), home},
@@ -194,12 +208,14 @@ var fates = []struct {
 		{"to any", enter(world, TCP, 80), passes},
 		{"proxy to the pod's address", send(envoy, TCP, podIP, 80), inside},
 	}},
-	{"excluded inbound port", annotations(map[string]string{traffic + "excludeInboundPorts": "22", "status.sidecar.istio.io/port": "15030"}), []fated{
-		{"to it", enter(world, TCP, 22), passes},
-		{"to the status port", enter(world, TCP, 15030), passes},
-		{"to the usual status port", enter(world, TCP, 15020), passes},
-		{"to another", enter(world, TCP, 23), captured},
-	}},
+	{"excluded inbound port",
+		annotations(map[string]string{traffic + "excludeInboundPorts": "22",
+			"status.sidecar.istio.io/port": "15030"}), []fated{
+			{"to it", enter(world, TCP, 22), passes},
+			{"to the status port", enter(world, TCP, 15030), passes},
+			{"to the usual status port", enter(world, TCP, 15020), passes},
+			{"to another", enter(world, TCP, 23), captured},
+		}},
 	{"excluded interfaces", annotation(traffic+"excludeInterfaces", "net1,tap+"), []fated{
 		{"enters through one", enter(world, TCP, 80).entersBy("net1"), passes},
 		{"enters through another", enter(world, TCP, 80).entersBy("net11"), captured},
@@ -209,21 +225,27 @@ var fates = []struct {
 		{"leaves through another", send(app, TCP, world, 80), home},
 	}},
 	{"virtual interface", annotation("istio.io/reroute-virtual-interfaces", "k6t-eth0"), []fated{
-		{"machine to the world", enter(podIP, TCP, 80).to(world).entersBy("k6t-eth0"), redirected(15001)},
+		{"machine to the world", enter(podIP, TCP, 80).to(world).entersBy("k6t-eth0"),
+			redirected(15001)},
 		{"machine to the world, UDP", enter(podIP, UDP, 80).to(world).entersBy("k6t-eth0"), passes},
-		{"machine to the pod's open port", enter(podIP, TCP, 15020).entersBy("k6t-eth0"), redirected(15001)},
+		{"machine to the pod's open port", enter(podIP, TCP, 15020).entersBy("k6t-eth0"),
+			redirected(15001)},
 		{"world to the pod", enter(world, TCP, 80), captured},
 	}},
-	{"virtual interface and ranges", together(annotation("istio.io/reroute-virtual-interfaces", "k6t-eth0"), annotation(outboundRanges, "198.51.100.0/24,2001:db8:c::/48")), []fated{
-		{"machine into one", enter(podIP, TCP, 80).to(network).entersBy("k6t-eth0"), redirected(15001)},
-		{"machine elsewhere", enter(podIP, TCP, 80).to(world).entersBy("k6t-eth0"), passes},
-		{"machine to the pod", enter(podIP, TCP, 80).entersBy("k6t-eth0"), passes},
-	}},
+	{"virtual interface and ranges",
+		together(annotation("istio.io/reroute-virtual-interfaces", "k6t-eth0"),
+			annotation(outboundRanges, "198.51.100.0/24,2001:db8:c::/48")), []fated{
+			{"machine into one", enter(podIP, TCP, 80).to(network).entersBy("k6t-eth0"),
+				redirected(15001)},
+			{"machine elsewhere", enter(podIP, TCP, 80).to(world).entersBy("k6t-eth0"), passes},
+			{"machine to the pod", enter(podIP, TCP, 80).entersBy("k6t-eth0"), passes},
+		}},
 	{"drop invalid", variable("INVALID_DROP", "true"), []fated{
 		{"in no connection", enter(world, TCP, 80).in(Invalid), dropped},
 		{"in no connection, UDP", enter(world, UDP, 80).in(Invalid), dropped},
 		{"app sends in no connection", send(app, TCP, world, 80).in(Invalid), out},
-		{"app sends to itself in no connection", send(app, TCP, itself, 80).in(Invalid), dropped.by("lo")},
+		{"app sends to itself in no connection", send(app, TCP, itself, 80).in(Invalid),
+			dropped.by("lo")},
 		{"new", enter(world, TCP, 80), captured},
 		{"established", enter(world, TCP, 80).in(Established), passes},
 	}},
@@ -242,54 +264,69 @@ var fates = []struct {
 		{"of another", send(app, TCP, world, 80), home},
 		{"of none", send(nobody, TCP, world, 80), home},
 	}},
-	{"excluded uids", together(annotation("sidecar-cni.io/excludeOutboundUIDs", "3000-3999"), variable(captureDNS, "true")), []fated{
+	{"excluded uids", together(annotation("sidecar-cni.io/excludeOutboundUIDs", "3000-3999"),
+		variable(captureDNS, "true")), []fated{
 		{"one", send(someone, TCP, world, 80), out},
 		{"one asks a nameserver", send(someone, UDP, resolver, 53), out.zone(1)},
 		{"another", send(app, TCP, world, 80), home},
 		{"nobody", send(nobody, TCP, world, 80), home},
 	}},
-	{"DNS of the nameservers", together(variable(captureDNS, "true"), nameservers(resolver, "2001:db8::53")), []fated{
-		{"app asks", send(app, UDP, resolver, 53), resolved.zone(2)},
-		{"app asks, TCP", send(app, TCP, resolver, 53), resolved},
-		{"app asks another", send(app, UDP, world, 53), out},
-		{"app asks another, TCP", send(app, TCP, world, 53), home},
-		{"app asks something else", send(app, UDP, resolver, 54), out},
-		{"app asks itself", send(app, UDP, itself, 53), within},
-		{"proxy asks", send(envoy, UDP, resolver, 53), out.zone(1)},
-		{"proxy asks another", send(envoy, UDP, world, 53), out.zone(1)},
-		{"root proxy asks", send(rootProxy, UDP, resolver, 53), out.zone(1)},
-		{"nameserver answers", enter(resolver, UDP, 40000).fromPort(53).in(Established), passes.zone(1)},
-		{"another answers", enter(world, UDP, 40000).fromPort(53).in(Established), passes},
-		{"proxy answers", send(envoy, UDP, podIP, 40000).fromPort(15053).in(Established), within.zone(2)},
-	}},
-	{"all DNS", together(variable(captureDNS, "true"), variable("CAPTURE_ALL_DNS", "true")), []fated{
-		{"app asks anybody", send(app, UDP, world, 53), resolved.zone(2)},
-		{"app asks anybody, TCP", send(app, TCP, world, 53), resolved},
-		{"app asks itself", send(app, UDP, itself, 53), resolved.zone(2)},
-		{"app asks itself, TCP", send(app, TCP, itself, 53), resolved},
-		{"app asks the pod's address, TCP", send(app, TCP, podIP, 53), resolved},
-		{"app calls itself by loopback", send(app, TCP, itself, 80), within},
-		{"app calls the pod's address", send(app, TCP, podIP, 80), within},
-		{"app calls the pod's address, UDP", send(app, UDP, podIP, 80), within},
-		{"proxy asks", send(envoy, UDP, world, 53), out.zone(1)},
-		{"proxy asks the pod's address, TCP", send(envoy, TCP, podIP, 53), within},
-		{"proxy by its gid alone asks the pod's address, TCP", send(rootProxy, TCP, podIP, 53), inside},
-		{"anybody answers", enter(world, UDP, 40000).fromPort(53).in(Established), passes.zone(1)},
-	}},
-	{"all DNS but of a group", together(variable(captureDNS, "true"), variable("CAPTURE_ALL_DNS", "true"), variable("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "4000")), []fated{
-		{"of it", send(someone, TCP, world, 53), out},
-		{"of another", send(app, TCP, world, 53), resolved},
-	}},
+	{"DNS of the nameservers",
+		together(variable(captureDNS, "true"), nameservers(resolver, "2001:db8::53")), []fated{
+			{"app asks", send(app, UDP, resolver, 53), resolved.zone(2)},
+			{"app asks, TCP", send(app, TCP, resolver, 53), resolved},
+			{"app asks another", send(app, UDP, world, 53), out},
+			{"app asks another, TCP", send(app, TCP, world, 53), home},
+			{"app asks something else", send(app, UDP, resolver, 54), out},
+			{"app asks itself", send(app, UDP, itself, 53), within},
+			{"proxy asks", send(envoy, UDP, resolver, 53), out.zone(1)},
+			{"proxy asks another", send(envoy, UDP, world, 53), out.zone(1)},
+			{"root proxy asks", send(rootProxy, UDP, resolver, 53), out.zone(1)},
+			{"nameserver answers", enter(resolver, UDP, 40000).fromPort(53).in(Established),
+				passes.zone(1)},
+			{"another answers", enter(world, UDP, 40000).fromPort(53).in(Established), passes},
+			{"proxy answers", send(envoy, UDP, podIP, 40000).fromPort(15053).in(Established),
+				within.zone(2)},
+		}},
+	{"all DNS", together(variable(captureDNS, "true"), variable("CAPTURE_ALL_DNS", "true")),
+		[]fated{
+			{"app asks anybody", send(app, UDP, world, 53), resolved.zone(2)},
+			{"app asks anybody, TCP", send(app, TCP, world, 53), resolved},
+			{"app asks itself", send(app, UDP, itself, 53), resolved.zone(2)},
+			{"app asks itself, TCP", send(app, TCP, itself, 53), resolved},
+			{"app asks the pod's address, TCP", send(app, TCP, podIP, 53), resolved},
+			{"app calls itself by loopback", send(app, TCP, itself, 80), within},
+			{"app calls the pod's address", send(app, TCP, podIP, 80), within},
+			{"app calls the pod's address, UDP", send(app, UDP, podIP, 80), within},
+			{"proxy asks", send(envoy, UDP, world, 53), out.zone(1)},
+			{"proxy asks the pod's address, TCP", send(envoy, TCP, podIP, 53), within},
+			{"proxy by its gid alone asks the pod's address, TCP", send(rootProxy, TCP, podIP, 53),
+				inside},
+			{"anybody answers", enter(world, UDP, 40000).fromPort(53).in(Established),
+				passes.zone(1)},
+		}},
+	{"all DNS but of a group",
+		together(variable(captureDNS, "true"), variable("CAPTURE_ALL_DNS", "true"),
+			variable("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "4000")), []fated{
+			{"of it", send(someone, TCP, world, 53), out},
+			{"of another", send(app, TCP, world, 53), resolved},
+		}},
 	{"TPROXY", tproxy, []fated{
 		{"world to the app", enter(world, TCP, 80), Fate{Outcome: Handed, Port: 15006}.mark(1337)},
-		{"world in the proxy's connection", enter(world, TCP, 80).in(Established), passes.mark(1337)},
+		{"world in the proxy's connection", enter(world, TCP, 80).in(Established),
+			passes.mark(1337)},
 		{"related to the proxy's connection", enter(world, TCP, 80).in(Related), passes.mark(1337)},
 		{"world to the tunnel", enter(world, TCP, 15008), passes},
 		{"world to health", enter(world, TCP, 15021), passes},
 		{"world to the app, UDP", enter(world, UDP, 80), passes},
-		{"proxy as the client calls the app", send(rootProxy, TCP, podIP, 80).from(world).marked(1337), within.mark(1337).onConn(1337)},
-		{"app answers the client", send(app, TCP, world, 40000).fromPort(80).ofMarked(1337).in(Established), within.mark(1337).onConn(1337)},
-		{"app answers somebody else", send(app, TCP, world, 40000).fromPort(80).in(Established), out},
+		{"proxy as the client calls the app",
+			send(rootProxy, TCP, podIP, 80).from(world).marked(1337),
+			within.mark(1337).onConn(1337)},
+		{"app answers the client",
+			send(app, TCP, world, 40000).fromPort(80).ofMarked(1337).in(Established),
+			within.mark(1337).onConn(1337)},
+		{"app answers somebody else", send(app, TCP, world, 40000).fromPort(80).in(Established),
+			out},
 		{"proxy calls the app", send(envoy, TCP, podIP, 80).from(through), within.mark(1338)},
 		{"proxy calls the app by loopback", send(envoy, TCP, itself, 80).from(through), within},
 		{"proxy to the pod's address: a self-call", send(envoy, TCP, podIP, 80), inside.mark(1338)},
@@ -300,27 +337,36 @@ var fates = []struct {
 		{"proxy to the world", send(envoy, TCP, world, 80), out},
 		{"istio-validation", send(envoy, TCP, itself, 15002).to(through), inside.mark(1338)},
 	}},
-	{"TPROXY of some ports", together(tproxy, annotation(traffic+"includeInboundPorts", "80,15020")), []fated{
-		{"to one", enter(world, TCP, 80), Fate{Outcome: Handed, Port: 15006}.mark(1337)},
-		{"to one, later", enter(world, TCP, 80).in(Established), passes.mark(1337)},
-		{"to one that is open otherwise", enter(world, TCP, 15020), Fate{Outcome: Handed, Port: 15006}.mark(1337)},
-		{"to another", enter(world, TCP, 81), passes},
-		{"to another, later", enter(world, TCP, 81).in(Established), passes},
-	}},
+	{"TPROXY of some ports",
+		together(tproxy, annotation(traffic+"includeInboundPorts", "80,15020")), []fated{
+			{"to one", enter(world, TCP, 80), Fate{Outcome: Handed, Port: 15006}.mark(1337)},
+			{"to one, later", enter(world, TCP, 80).in(Established), passes.mark(1337)},
+			{"to one that is open otherwise", enter(world, TCP, 15020),
+				Fate{Outcome: Handed, Port: 15006}.mark(1337)},
+			{"to another", enter(world, TCP, 81), passes},
+			{"to another, later", enter(world, TCP, 81).in(Established), passes},
+		}},
 	{"TPROXY of no port", together(tproxy, annotation(traffic+"includeInboundPorts", "")), []fated{
 		{"to any", enter(world, TCP, 80), passes},
 		{"proxy to the pod's address", send(envoy, TCP, podIP, 80), inside},
 	}},
-	{"TPROXY with other interfaces", together(tproxy, variable("INVALID_DROP", "true"), annotations(map[string]string{
-		traffic + "excludeInterfaces": "net1", "istio.io/reroute-virtual-interfaces": "k6t-eth0",
-	})), []fated{
-		{"enters through an excluded one", enter(world, TCP, 80).entersBy("net1"), passes},
-		{"enters through an excluded one, in no connection", enter(world, TCP, 80).entersBy("net1").in(Invalid), passes},
-		{"leaves through an excluded one", send(app, TCP, world, 80).leavesBy("net1").ofMarked(1337), passes.by("net1").onConn(1337)},
-		{"enters through a virtual one", enter(podIP, TCP, 80).to(world).entersBy("k6t-eth0"), redirected(15001)},
-		{"in no connection", enter(world, TCP, 80).in(Invalid), dropped},
-		{"world to the app", enter(world, TCP, 80), Fate{Outcome: Handed, Port: 15006}.mark(1337)},
-	}},
+	{"TPROXY with other interfaces",
+		together(tproxy, variable("INVALID_DROP", "true"), annotations(map[string]string{
+			traffic + "excludeInterfaces":         "net1",
+			"istio.io/reroute-virtual-interfaces": "k6t-eth0",
+		})), []fated{
+			{"enters through an excluded one", enter(world, TCP, 80).entersBy("net1"), passes},
+			{"enters through an excluded one, in no connection",
+				enter(world, TCP, 80).entersBy("net1").in(Invalid), passes},
+			{"leaves through an excluded one",
+				send(app, TCP, world, 80).leavesBy("net1").ofMarked(1337),
+				passes.by("net1").onConn(1337)},
+			{"enters through a virtual one", enter(podIP, TCP, 80).to(world).entersBy("k6t-eth0"),
+				redirected(15001)},
+			{"in no connection", enter(world, TCP, 80).in(Invalid), dropped},
+			{"world to the app", enter(world, TCP, 80),
+				Fate{Outcome: Handed, Port: 15006}.mark(1337)},
+		}},
 }
 
 func TestFates(t *testing.T) {
@@ -350,20 +396,27 @@ func TestFatesOfOneFamily(t *testing.T) {
 		packet    Packet
 		four, six Fate
 	}{
-		{"nameserver of IPv4", together(variable(captureDNS, "true"), nameservers(resolver)), send(app, UDP, resolver, 53), resolved.zone(2), out},
-		{"nameserver of IPv6", together(variable(captureDNS, "true"), nameservers("2001:db8::53")), send(app, UDP, resolver, 53), out, resolved.zone(2)},
-		{"all of IPv4", annotation(outboundRanges, "0.0.0.0/0"), send(app, TCP, world, 80), home, out},
+		{"nameserver of IPv4", together(variable(captureDNS, "true"), nameservers(resolver)),
+			send(app, UDP, resolver, 53), resolved.zone(2), out},
+		{"nameserver of IPv6", together(variable(captureDNS, "true"), nameservers("2001:db8::53")),
+			send(app, UDP, resolver, 53), out, resolved.zone(2)},
+		{"all of IPv4", annotation(outboundRanges, "0.0.0.0/0"), send(app, TCP, world, 80), home,
+			out},
 		{"all of IPv6", annotation(outboundRanges, "::/0"), send(app, TCP, world, 80), out, home},
-		{"mapped IPv4", annotation(outboundRanges, "::ffff:203.0.113.0/120"), send(app, TCP, world, 80), home, out},
-		{"excluded in IPv4", annotation(traffic+"excludeOutboundIPRanges", "203.0.113.0/24"), send(app, TCP, world, 80), out, home},
-		{"machine into IPv6", together(annotation("istio.io/reroute-virtual-interfaces", "vm"), annotation(outboundRanges, "::/0")),
+		{"mapped IPv4", annotation(outboundRanges, "::ffff:203.0.113.0/120"),
+			send(app, TCP, world, 80), home, out},
+		{"excluded in IPv4", annotation(traffic+"excludeOutboundIPRanges", "203.0.113.0/24"),
+			send(app, TCP, world, 80), out, home},
+		{"machine into IPv6", together(annotation("istio.io/reroute-virtual-interfaces", "vm"),
+			annotation(outboundRanges, "::/0")),
 			enter(podIP, TCP, 80).to(world).entersBy("vm"), passes, redirected(15001)},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			rs := compiled(t, row.pod)
-			for want, packet := range map[*Fate]Packet{&row.four: row.packet, &row.six: row.packet.overIPv6()} {
+			for want, packet := range map[*Fate]Packet{&row.four: row.packet,
+				&row.six: row.packet.overIPv6()} {
 				got := Simulate(rs, packet)
 				if diff := cmp.Diff(*want, got.withoutWhy()); diff != "" {
 					t.Errorf("to %s: fate (-want +got):\n%s%s", packet.Destination, diff, got)
@@ -388,12 +441,21 @@ func TestSeveralProxies(t *testing.T) {
 		{"neither", together(), send(&Owner{UID: 1341, GID: 1340}, TCP, world, 80), home},
 		// istio-init ends all calls within the pod at the first uid
 		{"self-call of the first uid", together(), send(&Owner{UID: 1337}, TCP, podIP, 80), inside},
-		{"self-call of the second uid", together(), send(&Owner{UID: 1340}, TCP, podIP, 80), within},
-		{"self-call of the second uid, loopback being captured", annotation(outboundRanges, "127.0.0.0/8"), send(&Owner{UID: 1340}, TCP, podIP, 80), inside},
-		{"self-call of the second gid, loopback being captured", annotation(outboundRanges, "127.0.0.0/8"), send(&Owner{GID: 1341}, TCP, podIP, 80), inside},
-		{"answer of the second uid", variable(captureDNS, "true"), send(&Owner{UID: 1340}, UDP, podIP, 40000).fromPort(15053).in(Established), within.zone(2)},
-		{"question of the second gid", variable(captureDNS, "true"), send(&Owner{GID: 1341}, UDP, resolver, 53), out.zone(1)},
-		{"marks of the second gid", tproxy, send(&Owner{GID: 1341}, TCP, podIP, 80).in(Established), within.mark(1337)},
+		{"self-call of the second uid", together(), send(&Owner{UID: 1340}, TCP, podIP, 80),
+			within},
+		{"self-call of the second uid, loopback being captured",
+			annotation(outboundRanges, "127.0.0.0/8"), send(&Owner{UID: 1340}, TCP, podIP, 80),
+			inside},
+		{"self-call of the second gid, loopback being captured",
+			annotation(outboundRanges, "127.0.0.0/8"), send(&Owner{GID: 1341}, TCP, podIP, 80),
+			inside},
+		{"answer of the second uid", variable(captureDNS, "true"),
+			send(&Owner{UID: 1340}, UDP, podIP, 40000).fromPort(15053).in(Established),
+			within.zone(2)},
+		{"question of the second gid", variable(captureDNS, "true"),
+			send(&Owner{GID: 1341}, UDP, resolver, 53), out.zone(1)},
+		{"marks of the second gid", tproxy, send(&Owner{GID: 1341}, TCP, podIP, 80).in(Established),
+			within.mark(1337)},
 	} {
 		got := Simulate(Compile(ours(t, meshed(row.pod), cfg).Policy), row.packet)
 		if diff := cmp.Diff(row.want, got.withoutWhy()); diff != "" {
@@ -415,7 +477,8 @@ func TestClusterWithoutOpenPorts(t *testing.T) {
 		want   Fate
 	}{
 		{"none is open", together(), enter(world, TCP, 15021), captured},
-		{"none is open, TPROXY", tproxy, enter(world, TCP, 15021), Fate{Outcome: Handed, Port: 15006}.mark(1337)},
+		{"none is open, TPROXY", tproxy, enter(world, TCP, 15021),
+			Fate{Outcome: Handed, Port: 15006}.mark(1337)},
 		{"the tunnel is", together(), enter(world, TCP, 15008), passes},
 		{"one is open", one, enter(world, TCP, 80), passes},
 		{"one is open, another is not", one, enter(world, TCP, 15021), captured},
@@ -441,7 +504,8 @@ func TestRulesOfAnyKind(t *testing.T) {
 	zone := func(z uint16) Action { return Action{Verb: SetZone, Zone: z} }
 	drop, accept := Action{Verb: Drop}, Action{Verb: Accept}
 	route := []PolicyRoute{{Mark: 7, Table: 100}}
-	local := Match{In: "lo", Destination: Addresses{Prefixes: prefixes("127.0.0.1/32", "::1/128")}, Protocol: TCP, DestinationPort: Ports{List: []uint16{9}}}
+	local := Match{In: "lo", Destination: Addresses{Prefixes: prefixes("127.0.0.1/32", "::1/128")},
+		Protocol: TCP, DestinationPort: Ports{List: []uint16{9}}}
 	packet := send(app, TCP, world, 80)
 	rows := []struct {
 		name   string
@@ -450,33 +514,50 @@ func TestRulesOfAnyKind(t *testing.T) {
 		want   Fate
 	}{
 		{"none", nil, nil, out},
-		{"what is dropped meets nothing more", []Chain{chain(Mangle, "OUTPUT", always(drop)), chain(NAT, "OUTPUT", always(redirect(9)))}, nil, dropped.by("eth0")},
-		{"accept ends a table", []Chain{chain(Mangle, "OUTPUT", always(accept), always(drop)), chain(NAT, "OUTPUT", always(redirect(9)))}, nil, redirected(9).by("lo")},
-		{"accept ends a table from within a jump", []Chain{chain(NAT, "OUTPUT", always(jump("A")), always(redirect(9))), chain(NAT, "A", always(accept))}, nil, out},
-		{"return ends the chain of a hook", []Chain{chain(NAT, "OUTPUT", always(returns), always(redirect(9)))}, nil, out},
+		{"what is dropped meets nothing more",
+			[]Chain{chain(Mangle, "OUTPUT", always(drop)),
+				chain(NAT, "OUTPUT", always(redirect(9)))}, nil, dropped.by("eth0")},
+		{"accept ends a table", []Chain{chain(Mangle, "OUTPUT", always(accept), always(drop)),
+			chain(NAT, "OUTPUT", always(redirect(9)))}, nil, redirected(9).by("lo")},
+		{"accept ends a table from within a jump",
+			[]Chain{chain(NAT, "OUTPUT", always(jump("A")), always(redirect(9))),
+				chain(NAT, "A", always(accept))}, nil, out},
+		{"return ends the chain of a hook",
+			[]Chain{chain(NAT, "OUTPUT", always(returns), always(redirect(9)))}, nil, out},
 		{"return comes back behind the jump", []Chain{
-			chain(NAT, "OUTPUT", always(jump("A")), always(redirect(9))), chain(NAT, "A", always(returns), always(drop)),
+			chain(NAT, "OUTPUT", always(jump("A")), always(redirect(9))),
+			chain(NAT, "A", always(returns), always(drop)),
 		}, nil, redirected(9).by("lo")},
 		{"the end of a chain comes back too", []Chain{
-			chain(NAT, "OUTPUT", always(jump("A")), always(redirect(9))), chain(NAT, "A", rule(Match{Protocol: UDP}, drop)),
+			chain(NAT, "OUTPUT", always(jump("A")), always(redirect(9))),
+			chain(NAT, "A", rule(Match{Protocol: UDP}, drop)),
 		}, nil, redirected(9).by("lo")},
-		{"a mark lets the packet go on", []Chain{chain(Mangle, "OUTPUT", always(mark(6)), rule(Match{Mark: Mark{Value: 6}}, mark(8)))}, route, out.mark(8)},
-		{"a mark with a route leads home", []Chain{chain(Mangle, "OUTPUT", always(mark(7)))}, route, within.mark(7)},
+		{"a mark lets the packet go on",
+			[]Chain{chain(Mangle, "OUTPUT", always(mark(6)),
+				rule(Match{Mark: Mark{Value: 6}}, mark(8)))}, route, out.mark(8)},
+		{"a mark with a route leads home", []Chain{chain(Mangle, "OUTPUT", always(mark(7)))}, route,
+			within.mark(7)},
 		{"nat sees the interface of the first routing", []Chain{
-			chain(Mangle, "OUTPUT", always(mark(7))), chain(NAT, "OUTPUT", rule(Match{Out: "eth0"}, redirect(9))),
+			chain(Mangle, "OUTPUT", always(mark(7))),
+			chain(NAT, "OUTPUT", rule(Match{Out: "eth0"}, redirect(9))),
 		}, route, redirected(9).by("lo").mark(7)},
 		{"marks are saved and restored", []Chain{
-			chain(Mangle, "OUTPUT", always(mark(6)), always(Action{Verb: SaveMark}), always(mark(8)), always(Action{Verb: RestoreMark})),
+			chain(Mangle, "OUTPUT", always(mark(6)), always(Action{Verb: SaveMark}),
+				always(mark(8)), always(Action{Verb: RestoreMark})),
 		}, nil, out.mark(6).onConn(6)},
-		{"the first zone counts", []Chain{chain(Raw, "OUTPUT", always(zone(2)), always(zone(1)))}, nil, out.zone(2)},
+		{"the first zone counts", []Chain{chain(Raw, "OUTPUT", always(zone(2)), always(zone(1)))},
+			nil, out.zone(2)},
 		{"what is redirected comes in by lo, to the loopback address", []Chain{
-			chain(NAT, "OUTPUT", always(redirect(9))), chain(Mangle, "PREROUTING", rule(local, drop)),
+			chain(NAT, "OUTPUT", always(redirect(9))),
+			chain(Mangle, "PREROUTING", rule(local, drop)),
 		}, nil, redirected(9).by("lo").dropped()},
 		{"what comes in by lo has no owner", []Chain{
-			chain(NAT, "OUTPUT", always(redirect(9))), chain(Mangle, "PREROUTING", rule(Match{UID: IDs{{0, 9999}}}, drop)),
+			chain(NAT, "OUTPUT", always(redirect(9))),
+			chain(Mangle, "PREROUTING", rule(Match{UID: IDs{{0, 9999}}}, drop)),
 		}, nil, redirected(9).by("lo")},
 		{"nat is not asked a second time", []Chain{
-			chain(NAT, "OUTPUT", always(redirect(9))), chain(NAT, "PREROUTING", always(redirect(10))),
+			chain(NAT, "OUTPUT", always(redirect(9))),
+			chain(NAT, "PREROUTING", always(redirect(10))),
 		}, nil, redirected(9).by("lo")},
 	}
 	for _, row := range rows {
@@ -500,12 +581,16 @@ func TestMatchOfOneFamily(t *testing.T) {
 		possible bool
 	}{
 		{"no address", Match{In: "lo"}, IPv4, Match{In: "lo"}, true},
-		{"of both", Match{Source: Addresses{Prefixes: slices.Concat(four, six)}}, IPv6, Match{Source: Addresses{Prefixes: six}}, true},
+		{"of both", Match{Source: Addresses{Prefixes: slices.Concat(four, six)}}, IPv6,
+			Match{Source: Addresses{Prefixes: six}}, true},
 		{"of the other", Match{Destination: Addresses{Prefixes: six}}, IPv4, Match{}, false},
-		{"source of one, destination of the other", Match{Source: Addresses{Prefixes: four}, Destination: Addresses{Prefixes: six}}, IPv4,
+		{"source of one, destination of the other",
+			Match{Source: Addresses{Prefixes: four}, Destination: Addresses{Prefixes: six}}, IPv4,
 			Match{Source: Addresses{Prefixes: four}}, false},
-		{"anywhere but one of the other", Match{Destination: Addresses{Not: true, Prefixes: six}}, IPv4, Match{Destination: Addresses{Not: true}}, true},
-		{"anywhere but one of both", Match{Destination: Addresses{Not: true, Prefixes: slices.Concat(four, six)}}, IPv4,
+		{"anywhere but one of the other", Match{Destination: Addresses{Not: true, Prefixes: six}},
+			IPv4, Match{Destination: Addresses{Not: true}}, true},
+		{"anywhere but one of both",
+			Match{Destination: Addresses{Not: true, Prefixes: slices.Concat(four, six)}}, IPv4,
 			Match{Destination: Addresses{Not: true, Prefixes: four}}, true},
 	}
 	for _, row := range rows {
@@ -526,27 +611,32 @@ func TestFateSaysWhy(t *testing.T) {
 			"redirected to port 15001",
 			"  nat OUTPUT 1: Every packet goes through ISTIO_OUTPUT: all that the pod sends.",
 			"  nat ISTIO_OUTPUT 7: Every packet goes through ISTIO_REDIRECT: everything else.",
-			"  nat ISTIO_REDIRECT 1: TCP is redirected to port 15001: to the outbound listener of the proxy.",
+			"  nat ISTIO_REDIRECT 1: TCP is redirected to port 15001: to the outbound listener " +
+				"of the proxy.",
 			"  mangle PREROUTING 1: TCP goes through ISTIO_INBOUND: all that enters.",
-			"  mangle ISTIO_INBOUND 3: TCP with any mark but 1338 that enters through lo is left alone: within the pod.",
+			"  mangle ISTIO_INBOUND 3: TCP with any mark but 1338 that enters through lo is left " +
+				"alone: within the pod.",
 		}},
 		"handed": {enter(world, TCP, 80), []string{
 			"handed to the transparent listener on port 15006",
 			"  mangle PREROUTING 1: TCP goes through ISTIO_INBOUND: all that enters.",
 			"  mangle ISTIO_INBOUND 7: TCP goes through ISTIO_TPROXY: a new connection.",
-			"  mangle ISTIO_TPROXY 1: TCP to anywhere but 127.0.0.1 or ::1 is handed to the transparent listener on port 15006 with mark 1337, " +
+			"  mangle ISTIO_TPROXY 1: TCP to anywhere but 127.0.0.1 or ::1 is handed to the " +
+				"transparent listener on port 15006 with mark 1337, " +
 				"or dropped if nobody listens: to the inbound listener of the proxy.",
 		}},
 		"passes": {enter(world, UDP, 80), []string{"passes"}},
 	}
 	rs := compiled(t, tproxy)
 	for name, row := range rows {
-		if diff := cmp.Diff(row.want, strings.Split(Simulate(rs, row.packet).String(), "\n")); diff != "" {
+		if diff := cmp.Diff(row.want,
+			strings.Split(Simulate(rs, row.packet).String(), "\n")); diff != "" {
 			t.Errorf("%s: said (-want +got):\n%s", name, diff)
 		}
 	}
 	rs = compiled(t, variable("INVALID_DROP", "true"))
-	if got := Simulate(rs, enter(world, TCP, 80).in(Invalid)).String(); !strings.HasPrefix(got, "dropped\n") {
+	if got := Simulate(rs, enter(world, TCP, 80).in(Invalid)).String(); !strings.HasPrefix(got,
+		"dropped\n") {
 		t.Errorf("said %q", got)
 	}
 }

@@ -60,7 +60,8 @@ func (s *Spec) bypass(r *reader, proxy []uint32) IDs {
 		case !ok:
 			r.mistake(c.Name, "an init container with runAsUser, so that its uid is known")
 		case slices.Contains(proxy, uid):
-			r.mistake(c.Name, fmt.Sprintf("an init container that does not run as the proxy's uid %d", uid))
+			r.mistake(c.Name, fmt.Sprintf(
+				"an init container that does not run as the proxy's uid %d", uid))
 		default:
 			s.refuseSharing(r, c.Name, uid, others)
 			ids = append(ids, IDRange{uid, uid})
@@ -92,9 +93,11 @@ func (s *Spec) refuseSharing(r *reader, name string, uid uint32, others []Contai
 	for _, c := range others {
 		switch other, ok := s.user(c); {
 		case !ok:
-			r.mistake(name, fmt.Sprintf("runAsUser on container %q too, so that its uid is known to differ from %d", c.Name, uid))
+			r.mistake(name, fmt.Sprintf("runAsUser on container %q too, so that its uid is known "+
+				"to differ from %d", c.Name, uid))
 		case other == uid:
-			r.mistake(name, fmt.Sprintf("a uid of its own: container %q runs as %d too and would leave the mesh", c.Name, uid))
+			r.mistake(name, fmt.Sprintf("a uid of its own: container %q runs as %d too and would "+
+				"leave the mesh", c.Name, uid))
 		}
 	}
 }
@@ -104,11 +107,13 @@ func (s *Spec) refuseSharing(r *reader, name string, uid uint32, others []Contai
 func (s *Spec) noteSharedGIDs(d *Decision) {
 	for _, c := range s.Containers {
 		gid, ok := s.group(c)
-		if c.Name == proxyContainer || c.Init && !c.Stays || !ok || !slices.Contains(d.Policy.Proxy.GIDs, gid) {
+		if c.Name == proxyContainer || c.Init && !c.Stays || !ok ||
+			!slices.Contains(d.Policy.Proxy.GIDs, gid) {
 			continue
 		}
 		d.notice(fmt.Sprintf(
-			"container %q runs under the proxy's gid %d: its outbound traffic counts as the proxy's and is not redirected",
+			"container %q runs under the proxy's gid %d: its outbound traffic counts as the "+
+				"proxy's and is not redirected",
 			c.Name, gid))
 	}
 }
@@ -131,17 +136,20 @@ func (s *Spec) sharedUID(d *Decision) Mistakes {
 	r := reader{key: "securityContext.runAsUser"}
 	for _, c := range s.Containers {
 		uid, ok := s.user(c)
-		if c.Name == proxyContainer || c.Init && !c.Stays || !ok || !slices.Contains(d.Policy.Proxy.UIDs, uid) {
+		if c.Name == proxyContainer || c.Init && !c.Stays || !ok ||
+			!slices.Contains(d.Policy.Proxy.UIDs, uid) {
 			continue
 		}
 		if set && own == uid && proxy.RunAsUser == nil {
 			r.mistake(strconv.FormatUint(uint64(uid), 10), fmt.Sprintf(
-				"a runAsUser of its own on container %s, other than that of %q: under one uid all traffic counts as the proxy's",
+				"a runAsUser of its own on container %s, other than that of %q: under one uid "+
+					"all traffic counts as the proxy's",
 				proxyContainer, c.Name))
 			continue
 		}
 		d.notice(fmt.Sprintf(
-			"container %q runs under the proxy's uid %d: its outbound traffic counts as the proxy's and is not redirected",
+			"container %q runs under the proxy's uid %d: its outbound traffic counts as the "+
+				"proxy's and is not redirected",
 			c.Name, uid))
 	}
 	return r.mistakes

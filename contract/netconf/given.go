@@ -36,7 +36,8 @@ func (c *Conf) readGiven(top map[string]json.RawMessage) {
 
 	var annotations map[string]string
 	if c.read(runtime, AnnotationsCapability, &annotations) && len(annotations) > 0 {
-		c.Annotations = annotations // the kubelet sets some on every pod: none means that they were not passed on
+		// the kubelet sets some on every pod: none means that they were not passed on
+		c.Annotations = annotations
 	}
 	var dns struct {
 		Servers []string `json:"servers"` // containerd writes the keys with a capital
@@ -64,7 +65,8 @@ func (c *Conf) readAttachments(top map[string]json.RawMessage) {
 			continue
 		}
 		for _, a := range list {
-			c.Attachments = append(c.Attachments, record.Attachment{Container: a.Container, Interface: a.Interface})
+			c.Attachments = append(c.Attachments,
+				record.Attachment{Container: a.Container, Interface: a.Interface})
 		}
 		return
 	}

@@ -61,40 +61,54 @@ type Setting struct {
 // Settings lists them all.
 var Settings = []Setting{
 	{
-		Key: "backend", Initial: `"` + redirect.NFTables + `"`, Form: "`nftables`, `iptables-nft` or `iptables-legacy`",
-		About: "What programs the rules. The installer finds out what a node can. A pod with its own user namespace always gets nftables, since the kernel refuses the others there.",
-		read:  value(func(c *Conf) *string { return &c.Backend }, oneOf(redirect.Backends...)),
+		Key: "backend", Initial: `"` + redirect.NFTables + `"`,
+		Form: "`nftables`, `iptables-nft` or `iptables-legacy`",
+		About: "What programs the rules. The installer finds out what a node can. A pod with its " +
+			"own user namespace always gets nftables, since the kernel refuses the others there.",
+		read: value(func(c *Conf) *string { return &c.Backend }, oneOf(redirect.Backends...)),
 	},
 	{
-		Key: "agentSocket", Initial: `"` + names.RunDir + "/" + names.AgentSocket + `"`, Form: "an absolute path",
+		Key: "agentSocket", Initial: `"` + names.RunDir + "/" + names.AgentSocket + `"`,
+		Form:  "an absolute path",
 		About: "The socket of the node agent, which is asked first about a pod that may be ours.",
 		read:  value(func(c *Conf) *string { return &c.AgentSocket }, filepath.IsAbs),
 	},
 	{
-		Key: "kubeconfig", Initial: `"` + names.ConfDir + "/" + names.CredentialsDir + "/" + names.Kubeconfig + `"`, Form: "an absolute path",
+		Key: "kubeconfig", Initial: `"` + names.ConfDir + "/" + names.CredentialsDir + "/" +
+			names.Kubeconfig + `"`, Form: "an absolute path",
 		About: "How the API server is reached, which is asked while the agent is away.",
 		read:  value(func(c *Conf) *string { return &c.Kubeconfig }, filepath.IsAbs),
 	},
 	{
-		Key: "stateDir", Initial: `"` + names.RunDir + "/" + names.Records + `"`, Form: "an absolute path",
+		Key: "stateDir", Initial: `"` + names.RunDir + "/" + names.Records + `"`,
+		Form:  "an absolute path",
 		About: "The directory, on a tmpfs, in which ADD records what it programmed.",
 		read:  value(func(c *Conf) *string { return &c.StateDir }, filepath.IsAbs),
 	},
 	{
 		Key: "excludeNamespaces", Initial: `["kube-system"]`, Form: "a list of namespaces",
 		About: "Namespaces whose pods are left alone, unasked. The installer adds its own.",
-		read:  value(func(c *Conf) *[]string { return &c.Redirect.ExcludeNamespaces }, each(isName)),
+		read: value(func(c *Conf) *[]string { return &c.Redirect.ExcludeNamespaces },
+			each(isName)),
 	},
 	{
 		Key: "runtimeHandlers", Initial: `{"runsc*":"refuse","gvisor*":"refuse","kata*":"refuse"}`,
-		Form:  "an object of `refuse`, `skip` or `allow`, keyed by patterns of handlers",
-		About: "Meshed pods whose runtime class has such a handler have a kernel or a network stack of their own, which meets no rules: they do not start, start without redirection and with an Event, or are treated like others. A `*` ends a pattern; of several that fit the longest counts, but a handler's own name comes first. What is said here stands in place of the default, the handlers of Kata and gVisor included.",
-		read:  value(func(c *Conf) *redirect.RuntimeHandlers { return &c.Redirect.RuntimeHandlers }, areActions),
+		Form: "an object of `refuse`, `skip` or `allow`, keyed by patterns of handlers",
+		About: "Meshed pods whose runtime class has such a handler have a kernel or a network " +
+			"stack of their own, which meets no rules: they do not start, start without " +
+			"redirection and with an Event, or are treated like others. A `*` ends a pattern; of " +
+			"several that fit the longest counts, but a handler's own name comes first. What is " +
+			"said here stands in place of the default, the handlers of Kata and gVisor included.",
+		read: value(func(c *Conf) *redirect.RuntimeHandlers { return &c.Redirect.RuntimeHandlers },
+			areActions),
 	},
 	{
 		Key: "dnsCapture", Initial: `"servers"`, Form: "`servers` or `all`",
-		About: "For pods that ask for DNS capture: only what goes to their nameservers, or everything to port 53. Where the runtime does not pass the nameservers it is everything.",
-		read:  value(func(c *Conf) *string { return &c.DNSCapture }, oneOf(captureServers, captureAll)),
+		About: "For pods that ask for DNS capture: only what goes to their nameservers, or " +
+			"everything to port 53. Where the runtime does not pass the nameservers it is " +
+			"everything.",
+		read: value(func(c *Conf) *string { return &c.DNSCapture },
+			oneOf(captureServers, captureAll)),
 	},
 	{
 		Key: "deadline", Initial: `"10s"`, Form: "a duration from `1s` to `2m`",
@@ -103,8 +117,9 @@ var Settings = []Setting{
 	},
 	{
 		Key: "logLevel", Initial: `"info"`, Form: "`debug`, `info` or `error`",
-		About: "`info` is a line a command, `debug` logs the steps, `error` nothing but the plugin's own faults.",
-		read:  value(func(c *Conf) *string { return &c.LogLevel }, oneOf("debug", "info", "error")),
+		About: "`info` is a line a command, `debug` logs the steps, `error` nothing but the " +
+			"plugin's own faults.",
+		read: value(func(c *Conf) *string { return &c.LogLevel }, oneOf("debug", "info", "error")),
 	},
 	{
 		Key: "logFile", Initial: `""`, Form: "an absolute path; empty for none",
@@ -112,7 +127,8 @@ var Settings = []Setting{
 			"It is rotated at 10 MiB: the older ones have its name with `.1` to `.3` behind, " +
 			"and the file with `.lock` behind is locked meanwhile. " +
 			"What is about pods that are not ours does not go there.",
-		read: value(func(c *Conf) *string { return &c.LogFile }, func(path string) bool { return path == "" || filepath.IsAbs(path) }),
+		read: value(func(c *Conf) *string { return &c.LogFile },
+			func(path string) bool { return path == "" || filepath.IsAbs(path) }),
 	},
 	{
 		Key: "redirect.ports.outbound", Initial: "15001", Form: "a port from 1 to 65535",
@@ -126,8 +142,9 @@ var Settings = []Setting{
 	},
 	{
 		Key: "redirect.ports.tunnel", Initial: "15008", Form: "a port from 1 to 65535",
-		About: "The port of tunnelled traffic, which enters the proxy directly and is never redirected.",
-		read:  value(func(c *Conf) *uint16 { return &c.Redirect.Ports.Tunnel }, whatever),
+		About: "The port of tunnelled traffic, which enters the proxy directly and is never " +
+			"redirected.",
+		read: value(func(c *Conf) *uint16 { return &c.Redirect.Ports.Tunnel }, whatever),
 	},
 	{
 		Key: "redirect.ports.dns", Initial: "15053", Form: "a port from 1 to 65535 that is not 53",
@@ -145,12 +162,14 @@ var Settings = []Setting{
 		read:  value(func(c *Conf) *[]uint16 { return &c.Redirect.Open }, whatever),
 	},
 	{
-		Key: "redirect.proxy.uids", Initial: "[1337]", Form: "a list of at least one uid, without 0",
+		Key: "redirect.proxy.uids", Initial: "[1337]",
+		Form:  "a list of at least one uid, without 0",
 		About: "The proxy's users, where the pod does not set them.",
 		read:  value(func(c *Conf) *[]uint32 { return &c.Redirect.Proxy.UIDs }, whatever),
 	},
 	{
-		Key: "redirect.proxy.gids", Initial: "[1337]", Form: "a list of at least one gid, without 0",
+		Key: "redirect.proxy.gids", Initial: "[1337]",
+		Form:  "a list of at least one gid, without 0",
 		About: "The proxy's groups, where the pod does not set them.",
 		read:  value(func(c *Conf) *[]uint32 { return &c.Redirect.Proxy.GIDs }, whatever),
 	},
@@ -160,12 +179,14 @@ var Settings = []Setting{
 		read:  value(func(c *Conf) *uint32 { return &c.Redirect.Marks.TProxy }, whatever),
 	},
 	{
-		Key: "redirect.marks.selfCall", Initial: "1338", Form: "a mark other than 0 and `redirect.marks.tproxy`",
+		Key: "redirect.marks.selfCall", Initial: "1338", Form: "a mark other than 0 and " +
+			"`redirect.marks.tproxy`",
 		About: "TPROXY: the mark of what the proxy sends to its own pod's address.",
 		read:  value(func(c *Conf) *uint32 { return &c.Redirect.Marks.SelfCall }, whatever),
 	},
 	{
-		Key: "redirect.marks.table", Initial: "133", Form: "a routing table other than 0 and 253 to 255",
+		Key: "redirect.marks.table", Initial: "133",
+		Form:  "a routing table other than 0 and 253 to 255",
 		About: "TPROXY: the routing table that brings marked packets to the proxy.",
 		read:  value(func(c *Conf) *uint32 { return &c.Redirect.Marks.Table }, whatever),
 	},
@@ -180,9 +201,11 @@ var Settings = []Setting{
 		read:  value(func(c *Conf) *netip.Addr { return &c.Redirect.PassthroughIPv6 }, whatever),
 	},
 	{
-		Key: "redirect.values", Initial: "{}", Form: "an object of strings, keyed by annotations and variables of the reference page",
-		About: "Stand-ins for what a pod does not say, such as `{\"sidecar.istio.io/interceptionMode\": \"TPROXY\"}`.",
-		read:  value(func(c *Conf) *map[string]string { return &c.Redirect.Values }, whatever),
+		Key: "redirect.values", Initial: "{}", Form: "an object of strings, keyed by annotations " +
+			"and variables of the reference page",
+		About: "Stand-ins for what a pod does not say, such as " +
+			"`{\"sidecar.istio.io/interceptionMode\": \"TPROXY\"}`.",
+		read: value(func(c *Conf) *map[string]string { return &c.Redirect.Values }, whatever),
 	},
 }
 
@@ -193,7 +216,8 @@ const (
 )
 
 // standard are the keys that CNI gives to every plugin, beside those that begin with cni.dev/.
-var standard = []string{"cniVersion", "name", "type", "capabilities", "runtimeConfig", "prevResult", "ipam", "dns", "args"}
+var standard = []string{"cniVersion", "name", "type", "capabilities", "runtimeConfig", "prevResult",
+	"ipam", "dns", "args"}
 
 // Parse reads what came on standard input. Whatever is wrong is remembered, not raised: it must not
 // hold up a pod that is not ours.
@@ -231,7 +255,8 @@ func (c *Conf) readObject(prefix string, fields map[string]json.RawMessage) {
 				c.mistake(key, raw, "an object")
 			}
 			c.readObject(key+".", within)
-		case prefix == "" && (slices.Contains(standard, name) || strings.HasPrefix(name, "cni.dev/")):
+		case prefix == "" && (slices.Contains(standard, name) ||
+			strings.HasPrefix(name, "cni.dev/")):
 		default:
 			c.Unknown = append(c.Unknown, key)
 			c.warn("unknown key %q: ignored", key)
@@ -241,7 +266,8 @@ func (c *Conf) readObject(prefix string, fields map[string]json.RawMessage) {
 
 func areActions(handlers redirect.RuntimeHandlers) bool {
 	for pattern, action := range handlers {
-		if !slices.Contains(redirect.HandlerActions, action) || strings.Contains(strings.TrimSuffix(pattern, "*"), "*") {
+		if !slices.Contains(redirect.HandlerActions, action) ||
+			strings.Contains(strings.TrimSuffix(pattern, "*"), "*") {
 			return false
 		}
 	}
@@ -249,16 +275,19 @@ func areActions(handlers redirect.RuntimeHandlers) bool {
 }
 
 func isObject(key string) bool {
-	return slices.ContainsFunc(Settings, func(s Setting) bool { return strings.HasPrefix(s.Key, key+".") })
+	return slices.ContainsFunc(Settings,
+		func(s Setting) bool { return strings.HasPrefix(s.Key, key+".") })
 }
 
 func (c *Conf) mistake(key string, raw []byte, want string) {
 	const enough = 64 // bytes of a value, to recognise it by
 	have := string(raw)
 	if len(have) > enough {
-		have = fmt.Sprintf("%s... and %d bytes more", strings.ToValidUTF8(have[:enough], ""), len(have)-enough)
+		have = fmt.Sprintf("%s... and %d bytes more", strings.ToValidUTF8(have[:enough], ""),
+			len(have)-enough)
 	}
-	c.Mistakes = append(c.Mistakes, fmt.Sprintf("%s: %s: want %s", key, have, strings.ReplaceAll(want, "`", "")))
+	c.Mistakes = append(c.Mistakes,
+		fmt.Sprintf("%s: %s: want %s", key, have, strings.ReplaceAll(want, "`", "")))
 }
 
 func (c *Conf) warn(format string, args ...any) {

@@ -27,12 +27,15 @@ func compare(want, got Conf) string {
 func TestNothingConfiguredWorks(t *testing.T) {
 	t.Parallel()
 	want := Conf{
-		Backend: "nftables", AgentSocket: "/run/sidecar-cni/agent.sock", Kubeconfig: "/etc/cni/net.d/sidecar-cni.d/kubeconfig",
-		StateDir: "/run/sidecar-cni/state", Deadline: 10 * time.Second, LogLevel: "info", DNSCapture: "servers",
-		Redirect: redirect.Defaults(),
+		Backend: "nftables", AgentSocket: "/run/sidecar-cni/agent.sock",
+		Kubeconfig: "/etc/cni/net.d/sidecar-cni.d/kubeconfig",
+		StateDir:   "/run/sidecar-cni/state", Deadline: 10 * time.Second, LogLevel: "info",
+		DNSCapture: "servers",
+		Redirect:   redirect.Defaults(),
 	}
 	want.Redirect.Values = map[string]string{}
-	if diff := compare(want, settled(Parse([]byte(`{"cniVersion":"1.0.0","name":"pods","type":"sidecar-cni"}`)))); diff != "" {
+	if diff := compare(want,
+		settled(Parse([]byte(`{"cniVersion":"1.0.0","name":"pods","type":"sidecar-cni"}`)))); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)
 	}
 }
@@ -44,28 +47,33 @@ func TestSettings(t *testing.T) {
 		value  string
 		change func(*Conf)
 	}{
-		"backend":                  {`"iptables-legacy"`, func(c *Conf) { c.Backend = redirect.IptablesLegacy }},
-		"agentSocket":              {`"/a"`, func(c *Conf) { c.AgentSocket = "/a" }},
-		"kubeconfig":               {`"/k"`, func(c *Conf) { c.Kubeconfig = "/k" }},
-		"stateDir":                 {`"/s"`, func(c *Conf) { c.StateDir = "/s" }},
-		"excludeNamespaces":        {`["a","b-1"]`, func(c *Conf) { c.Redirect.ExcludeNamespaces = []string{"a", "b-1"} }},
-		"dnsCapture":               {`"all"`, func(c *Conf) { c.DNSCapture, c.Redirect.CaptureAllDNS = "all", true }},
-		"deadline":                 {`"1m30s"`, func(c *Conf) { c.Deadline = 90 * time.Second }},
-		"logLevel":                 {`"debug"`, func(c *Conf) { c.LogLevel = "debug" }},
-		"logFile":                  {`"/l"`, func(c *Conf) { c.LogFile = "/l" }},
-		"redirect.ports.outbound":  {`1`, func(c *Conf) { c.Redirect.Ports.Outbound = 1 }},
-		"redirect.ports.inbound":   {`2`, func(c *Conf) { c.Redirect.Ports.Inbound = 2 }},
-		"redirect.ports.tunnel":    {`3`, func(c *Conf) { c.Redirect.Ports.Tunnel = 3 }},
-		"redirect.ports.dns":       {`4`, func(c *Conf) { c.Redirect.Ports.DNS = 4 }},
-		"redirect.statusPort":      {`5`, func(c *Conf) { c.Redirect.Status = 5 }},
-		"redirect.openPorts":       {`[6]`, func(c *Conf) { c.Redirect.Open = []uint16{6} }},
-		"redirect.proxy.uids":      {`[7]`, func(c *Conf) { c.Redirect.Proxy.UIDs = []uint32{7} }},
-		"redirect.proxy.gids":      {`[8]`, func(c *Conf) { c.Redirect.Proxy.GIDs = []uint32{8} }},
-		"redirect.marks.tproxy":    {`9`, func(c *Conf) { c.Redirect.Marks.TProxy = 9 }},
-		"redirect.marks.selfCall":  {`10`, func(c *Conf) { c.Redirect.Marks.SelfCall = 10 }},
-		"redirect.marks.table":     {`11`, func(c *Conf) { c.Redirect.Marks.Table = 11 }},
-		"redirect.passthroughIPv4": {`"127.1.1.1"`, func(c *Conf) { c.Redirect.PassthroughIPv4 = netip.MustParseAddr("127.1.1.1") }},
-		"redirect.passthroughIPv6": {`"fd00::6"`, func(c *Conf) { c.Redirect.PassthroughIPv6 = netip.MustParseAddr("fd00::6") }},
+		"backend": {`"iptables-legacy"`,
+			func(c *Conf) { c.Backend = redirect.IptablesLegacy }},
+		"agentSocket": {`"/a"`, func(c *Conf) { c.AgentSocket = "/a" }},
+		"kubeconfig":  {`"/k"`, func(c *Conf) { c.Kubeconfig = "/k" }},
+		"stateDir":    {`"/s"`, func(c *Conf) { c.StateDir = "/s" }},
+		"excludeNamespaces": {`["a","b-1"]`,
+			func(c *Conf) { c.Redirect.ExcludeNamespaces = []string{"a", "b-1"} }},
+		"dnsCapture": {`"all"`,
+			func(c *Conf) { c.DNSCapture, c.Redirect.CaptureAllDNS = "all", true }},
+		"deadline":                {`"1m30s"`, func(c *Conf) { c.Deadline = 90 * time.Second }},
+		"logLevel":                {`"debug"`, func(c *Conf) { c.LogLevel = "debug" }},
+		"logFile":                 {`"/l"`, func(c *Conf) { c.LogFile = "/l" }},
+		"redirect.ports.outbound": {`1`, func(c *Conf) { c.Redirect.Ports.Outbound = 1 }},
+		"redirect.ports.inbound":  {`2`, func(c *Conf) { c.Redirect.Ports.Inbound = 2 }},
+		"redirect.ports.tunnel":   {`3`, func(c *Conf) { c.Redirect.Ports.Tunnel = 3 }},
+		"redirect.ports.dns":      {`4`, func(c *Conf) { c.Redirect.Ports.DNS = 4 }},
+		"redirect.statusPort":     {`5`, func(c *Conf) { c.Redirect.Status = 5 }},
+		"redirect.openPorts":      {`[6]`, func(c *Conf) { c.Redirect.Open = []uint16{6} }},
+		"redirect.proxy.uids":     {`[7]`, func(c *Conf) { c.Redirect.Proxy.UIDs = []uint32{7} }},
+		"redirect.proxy.gids":     {`[8]`, func(c *Conf) { c.Redirect.Proxy.GIDs = []uint32{8} }},
+		"redirect.marks.tproxy":   {`9`, func(c *Conf) { c.Redirect.Marks.TProxy = 9 }},
+		"redirect.marks.selfCall": {`10`, func(c *Conf) { c.Redirect.Marks.SelfCall = 10 }},
+		"redirect.marks.table":    {`11`, func(c *Conf) { c.Redirect.Marks.Table = 11 }},
+		"redirect.passthroughIPv4": {`"127.1.1.1"`,
+			func(c *Conf) { c.Redirect.PassthroughIPv4 = netip.MustParseAddr("127.1.1.1") }},
+		"redirect.passthroughIPv6": {`"fd00::6"`,
+			func(c *Conf) { c.Redirect.PassthroughIPv6 = netip.MustParseAddr("fd00::6") }},
 		"runtimeHandlers": {`{"vm-*":"skip"}`, func(c *Conf) {
 			c.Redirect.RuntimeHandlers = redirect.RuntimeHandlers{"vm-*": redirect.Leave}
 		}},
@@ -106,7 +114,8 @@ func TestNoSettingTakesEverything(t *testing.T) {
 				t.Errorf("%s: %s: mistakes %q", s.Key, wrong, c.Mistakes)
 			}
 			c.Mistakes = nil
-			if diff := compare(Parse([]byte(`{}`)), c); diff != "" && !strings.HasPrefix(s.Key, "redirect.") {
+			if diff := compare(Parse([]byte(`{}`)), c); diff != "" &&
+				!strings.HasPrefix(s.Key, "redirect.") {
 				t.Errorf("%s: %s changes something (-want +got):\n%s", s.Key, wrong, diff)
 			}
 		}
@@ -144,7 +153,8 @@ func TestAllMistakesAreNamed(t *testing.T) {
 
 func TestDeadlineHasBounds(t *testing.T) {
 	t.Parallel()
-	for text, ok := range map[string]bool{"1s": true, "999ms": false, "2m": true, "2m0.1s": false, "-5s": false, "": false, "5": false} {
+	for text, ok := range map[string]bool{"1s": true, "999ms": false, "2m": true, "2m0.1s": false,
+		"-5s": false, "": false, "5": false} {
 		if c := Parse([]byte(`{"deadline":"` + text + `"}`)); (len(c.Mistakes) == 0) != ok {
 			t.Errorf("%q: mistakes %q", text, c.Mistakes)
 		}
@@ -165,7 +175,8 @@ func TestUnknownKeysAreWarnings(t *testing.T) {
 	if diff := cmp.Diff(want, c.Warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"Backend", "backendd", "redirect.ports.admin", "redirect.prots"}, c.Unknown); diff != "" {
+	if diff := cmp.Diff([]string{"Backend", "backendd", "redirect.ports.admin", "redirect.prots"},
+		c.Unknown); diff != "" {
 		t.Errorf("unknown keys (-want +got):\n%s", diff)
 	}
 	if len(c.Mistakes) > 0 {
@@ -176,14 +187,16 @@ func TestUnknownKeysAreWarnings(t *testing.T) {
 func TestALongValueIsShortened(t *testing.T) {
 	t.Parallel()
 	c := Parse([]byte(`{"backend":"` + strings.Repeat("é", 5000) + `"}`))
-	if len(c.Mistakes) != 1 || len(c.Mistakes[0]) > 200 || !strings.Contains(c.Mistakes[0], "bytes more") {
+	if len(c.Mistakes) != 1 || len(c.Mistakes[0]) > 200 ||
+		!strings.Contains(c.Mistakes[0], "bytes more") {
 		t.Errorf("mistakes: %q", c.Mistakes)
 	}
 }
 
 func FuzzConf(f *testing.F) {
 	seeds := []string{
-		``, `{}`, `null`, `[]`, `{"redirect":null}`, `{"redirect":{"ports":{"dns":53}}}`, `{"runtimeConfig":{"dns":{"Servers":["x"]}}}`,
+		``, `{}`, `null`, `[]`, `{"redirect":null}`, `{"redirect":{"ports":{"dns":53}}}`,
+		`{"runtimeConfig":{"dns":{"Servers":["x"]}}}`,
 		`{"cniVersion":"1.0.0","name":"pods","prevResult":{"cniVersion":"0.4.0","ips":[]},"deadline":"3s","unknown":{"a":[1]}}`,
 		`{"cniVersion":"1.1.0","runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"sidecar.istio.io/status":"{}"}}}`,
 		`{"cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"}],"excludeNamespaces":["a"]}`,
@@ -196,7 +209,8 @@ func FuzzConf(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c := Parse(data)
-		if c.Deadline < time.Second || c.Deadline > 2*time.Minute || c.StateDir == "" || c.AgentSocket == "" || c.Kubeconfig == "" {
+		if c.Deadline < time.Second || c.Deadline > 2*time.Minute || c.StateDir == "" ||
+			c.AgentSocket == "" || c.Kubeconfig == "" {
 			t.Errorf("unusable settings: %+v", c)
 		}
 		if len(c.Mistakes) == 0 && c.Redirect.Validate() != nil {

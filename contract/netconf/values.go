@@ -36,7 +36,8 @@ func each(ok func(string) bool) func([]string) bool {
 // isName is as strict as Kubernetes is about the names of namespaces.
 func isName(s string) bool {
 	return s != "" && len(s) <= 63 && s[0] != '-' && s[len(s)-1] != '-' &&
-		!strings.ContainsFunc(s, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' })
+		!strings.ContainsFunc(s,
+			func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' })
 }
 
 func readDeadline(raw []byte, c *Conf) bool {

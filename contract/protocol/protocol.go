@@ -24,7 +24,8 @@ const Origin = "http://agent"
 
 // PodPath is the path and the query by which a pod is asked for. An empty uid is any.
 func PodPath(namespace, name, uid string) string {
-	return pods + url.PathEscape(namespace) + "/" + url.PathEscape(name) + "?uid=" + url.QueryEscape(uid)
+	return pods + url.PathEscape(namespace) + "/" + url.PathEscape(name) + "?uid=" +
+		url.QueryEscape(uid)
 }
 
 // The limits, in bytes.

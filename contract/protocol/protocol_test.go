@@ -25,7 +25,8 @@ func TestPathsAreThoseOfThePage(t *testing.T) {
 			t.Errorf("the page does not have %q", want)
 		}
 	}
-	if got, want := protocol.PodPath("a b", "c/d", "e&f"), "/v2/pods/a%20b/c%2Fd?uid=e%26f"; got != want {
+	if got, want := protocol.PodPath("a b", "c/d", "e&f"),
+		"/v2/pods/a%20b/c%2Fd?uid=e%26f"; got != want {
 		t.Errorf("path %s, want %s", got, want)
 	}
 }

@@ -79,7 +79,8 @@ const (
 func (a Attachment) file() (string, error) {
 	if a.Container == "" || a.Interface == "" || strings.HasPrefix(a.Container, unfinished) ||
 		strings.ContainsAny(a.Container+a.Interface, "/\x00"+separator) {
-		return "", fmt.Errorf("name record: container %q, interface %q: want an id and a name", a.Container, a.Interface)
+		return "", fmt.Errorf("name record: container %q, interface %q: want an id and a name",
+			a.Container, a.Interface)
 	}
 	return a.Container + separator + a.Interface + suffix, nil
 }
@@ -131,7 +132,8 @@ func (d Draft) Publish() error {
 }
 
 // Discard forgets it.
-func (d Draft) Discard() { _ = os.Remove(d.temp) } // what is left behind is no record, and Delete takes it along
+// what is left behind is no record, and Delete takes it along
+func (d Draft) Discard() { _ = os.Remove(d.temp) }
 
 // create makes a file that only root can read, and the directory if need be.
 func (d Dir) create(name string) (*os.File, error) {
@@ -156,7 +158,8 @@ func (d Dir) Read(a Attachment) (Record, error) {
 	}
 	r, err := d.read(name)
 	if err == nil && r.Attachment != a {
-		err = fmt.Errorf("read record %s: it is about container %q, interface %q", d.path(name), r.Container, r.Interface)
+		err = fmt.Errorf("read record %s: it is about container %q, interface %q", d.path(name),
+			r.Container, r.Interface)
 	}
 	return r, err
 }

@@ -32,19 +32,24 @@ var (
 // full is a record with something in every field of its policy that a pod can ask for.
 func full(a record.Attachment) record.Record {
 	p := redirect.Policy{
-		Mode:     redirect.ModeTProxy,
-		Ports:    redirect.Defaults().Ports,
-		Proxy:    redirect.Defaults().Proxy,
-		Marks:    redirect.Defaults().Marks,
-		Inbound:  redirect.Inbound{Ports: []uint16{80, 443}, ExcludePorts: []uint16{15020}},
-		Outbound: redirect.Outbound{All: true, ExcludeCIDRs: []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}, ExcludeUIDs: redirect.IDs{{First: 1, Last: 9}}},
-		Groups:   redirect.Groups{All: true, Exclude: []uint32{7}},
-		DNS:      redirect.DNS{Capture: true, Servers: []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd00::a")}},
+		Mode:    redirect.ModeTProxy,
+		Ports:   redirect.Defaults().Ports,
+		Proxy:   redirect.Defaults().Proxy,
+		Marks:   redirect.Defaults().Marks,
+		Inbound: redirect.Inbound{Ports: []uint16{80, 443}, ExcludePorts: []uint16{15020}},
+		Outbound: redirect.Outbound{All: true,
+			ExcludeCIDRs: []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")},
+			ExcludeUIDs:  redirect.IDs{{First: 1, Last: 9}}},
+		Groups: redirect.Groups{All: true, Exclude: []uint32{7}},
+		DNS: redirect.DNS{Capture: true,
+			Servers: []netip.Addr{netip.MustParseAddr("10.96.0.10"),
+				netip.MustParseAddr("fd00::a")}},
 
 		ExcludeInterfaces: []redirect.Interface{"eth1", "tun+"},
 		Loopback:          netip.MustParsePrefix("127.0.0.1/32"),
-		Passthrough:       []netip.Addr{netip.MustParseAddr("127.0.0.6"), netip.MustParseAddr("::6")},
-		DropInvalid:       true,
+		Passthrough: []netip.Addr{netip.MustParseAddr("127.0.0.6"),
+			netip.MustParseAddr("::6")},
+		DropInvalid: true,
 	}
 	return record.Record{
 		Attachment: a,
@@ -100,10 +105,13 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	if diff := cmp.Diff(full(web), got, byText, cmpopts.EquateEmpty()); diff != "" || err != nil {
 		t.Errorf("read: %v (-written +read):\n%s", err, diff)
 	}
-	if want, have := redirect.Compile(full(web).Policy), redirect.Compile(got.Policy); record.Revision(want) != record.Revision(have) {
-		t.Errorf("the policy that was read compiles to other rules:\n%s", cmp.Diff(want, have, byText))
+	if want, have := redirect.Compile(full(web).Policy),
+		redirect.Compile(got.Policy); record.Revision(want) != record.Revision(have) {
+		t.Errorf("the policy that was read compiles to other rules:\n%s",
+			cmp.Diff(want, have, byText))
 	}
-	for path, want := range map[string]fs.FileMode{string(d): 0o700, filepath.Join(string(d), "0a1b:eth0.json"): 0o600} {
+	for path, want := range map[string]fs.FileMode{string(d): 0o700,
+		filepath.Join(string(d), "0a1b:eth0.json"): 0o600} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v, want permissions %v", path, info, err, want)
 		}
@@ -114,7 +122,8 @@ func TestAttachmentsAreKeptApart(t *testing.T) {
 	t.Parallel()
 	d := record.Dir(t.TempDir())
 	write(t, d, full(web), full(db), full(net1), full(web))
-	if diff := cmp.Diff([]record.Attachment{db, web, net1}, list(t, d), cmpopts.SortSlices(less)); diff != "" {
+	if diff := cmp.Diff([]record.Attachment{db, web, net1}, list(t, d),
+		cmpopts.SortSlices(less)); diff != "" {
 		t.Errorf("list (-want +got):\n%s", diff)
 	}
 	for _, wasThere := range []bool{true, false} {
@@ -122,7 +131,8 @@ func TestAttachmentsAreKeptApart(t *testing.T) {
 			t.Errorf("delete: %v, %v, want %v", there, err, wasThere)
 		}
 	}
-	if diff := cmp.Diff([]record.Attachment{db, net1}, list(t, d), cmpopts.SortSlices(less)); diff != "" {
+	if diff := cmp.Diff([]record.Attachment{db, net1}, list(t, d),
+		cmpopts.SortSlices(less)); diff != "" {
 		t.Errorf("after delete (-want +got):\n%s", diff)
 	}
 	if _, err := d.Read(web); !errors.Is(err, fs.ErrNotExist) {
@@ -150,7 +160,8 @@ func TestUnfinishedRecordsAreNotSeenAndGoWithTheirAttachment(t *testing.T) {
 	d := record.Dir(t.TempDir())
 	write(t, d, full(web))
 	for _, name := range []string{".0a1b:eth0.json:123", ".0a1b2:eth0.json:123", "README"} {
-		if err := os.WriteFile(filepath.Join(string(d), name), []byte(`{"container":`), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(string(d), name), []byte(`{"container":`),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -184,11 +195,13 @@ func TestABrokenRecordHidesNoOther(t *testing.T) {
 	t.Parallel()
 	d := record.Dir(t.TempDir())
 	write(t, d, full(web), full(db))
-	if err := os.WriteFile(filepath.Join(string(d), "0a1b:eth0.json"), []byte(`{"container": 7}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(string(d), "0a1b:eth0.json"), []byte(`{"container": 7}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	all, err := d.List()
-	if len(all) != 1 || all[0].Attachment != db || err == nil || !strings.Contains(err.Error(), "0a1b:eth0.json") {
+	if len(all) != 1 || all[0].Attachment != db || err == nil ||
+		!strings.Contains(err.Error(), "0a1b:eth0.json") {
 		t.Errorf("list: %v, %v", all, err)
 	}
 	if _, err := d.Read(web); err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -203,7 +216,8 @@ func TestARecordUnderAnothersNameIsAnError(t *testing.T) {
 	t.Parallel()
 	d := record.Dir(t.TempDir())
 	write(t, d, full(web))
-	if err := os.Rename(filepath.Join(string(d), "0a1b:eth0.json"), filepath.Join(string(d), "0a1b2:eth0.json")); err != nil {
+	if err := os.Rename(filepath.Join(string(d), "0a1b:eth0.json"),
+		filepath.Join(string(d), "0a1b2:eth0.json")); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := d.Read(db); err == nil {
@@ -215,12 +229,15 @@ func TestNamesStayInTheDirectory(t *testing.T) {
 	t.Parallel()
 	d := record.Dir(t.TempDir())
 	for _, a := range []record.Attachment{
-		{}, {Container: "a"}, {Interface: "eth0"}, {Container: "../a", Interface: "eth0"}, {Container: "a", Interface: "../eth0"},
-		{Container: "a:b", Interface: "c"}, {Container: ".a", Interface: "eth0"}, {Container: "a\x00", Interface: "eth0"},
+		{}, {Container: "a"}, {Interface: "eth0"}, {Container: "../a", Interface: "eth0"},
+		{Container: "a", Interface: "../eth0"},
+		{Container: "a:b", Interface: "c"}, {Container: ".a", Interface: "eth0"},
+		{Container: "a\x00", Interface: "eth0"},
 	} {
 		_, readErr := d.Read(a)
 		_, deleteErr := d.Delete(a)
-		if writeErr := d.Write(record.Record{Attachment: a}); writeErr == nil || readErr == nil || deleteErr == nil {
+		if writeErr := d.Write(record.Record{Attachment: a}); writeErr == nil || readErr == nil ||
+			deleteErr == nil {
 			t.Errorf("%+v: write %v, read %v, delete %v", a, writeErr, readErr, deleteErr)
 		}
 	}
@@ -247,7 +264,8 @@ func TestWritersDoNotMix(t *testing.T) {
 		})
 	}
 	for range 200 {
-		if r, err := d.Read(web); err != nil || r.Pod.Name != short.Pod.Name && r.Pod.Name != long.Pod.Name {
+		if r, err := d.Read(web); err != nil ||
+			r.Pod.Name != short.Pod.Name && r.Pod.Name != long.Pod.Name {
 			t.Fatalf("read: %v", err)
 		}
 	}
@@ -285,8 +303,10 @@ func TestRevisionChangesWithTheRules(t *testing.T) {
 func TestForm(t *testing.T) {
 	t.Parallel()
 	r := record.Record{
-		Attachment: web, Network: "pods", Netns: record.Netns{Path: "/run/netns/a", Device: 4, Inode: 5},
-		Pod: record.Pod{Namespace: "shop", Name: "web-0", UID: "7c1f"}, Backend: "nftables", Revision: "ab",
+		Attachment: web, Network: "pods",
+		Netns: record.Netns{Path: "/run/netns/a", Device: 4, Inode: 5},
+		Pod:   record.Pod{Namespace: "shop", Name: "web-0", UID: "7c1f"}, Backend: "nftables",
+		Revision: "ab",
 	}
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -298,9 +318,10 @@ func TestForm(t *testing.T) {
 	}
 	delete(got, "policy") // has its own words
 	want := map[string]any{
-		"container": "0a1b", "interface": "eth0", "network": "pods", "backend": "nftables", "revision": "ab",
-		"netns": map[string]any{"path": "/run/netns/a", "device": 4.0, "inode": 5.0},
-		"pod":   map[string]any{"namespace": "shop", "name": "web-0", "uid": "7c1f"},
+		"container": "0a1b", "interface": "eth0", "network": "pods", "backend": "nftables",
+		"revision": "ab",
+		"netns":    map[string]any{"path": "/run/netns/a", "device": 4.0, "inode": 5.0},
+		"pod":      map[string]any{"namespace": "shop", "name": "web-0", "uid": "7c1f"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("form (-want +got):\n%s", diff)

@@ -69,7 +69,8 @@ func set(t *testing.T, v reflect.Value, to uint64) {
 }
 
 func isLeaf(v reflect.Value) bool {
-	return v.Type() == reflect.TypeFor[netip.Prefix]() || v.Kind() != reflect.Struct && v.Kind() != reflect.Slice
+	return v.Type() == reflect.TypeFor[netip.Prefix]() ||
+		v.Kind() != reflect.Struct && v.Kind() != reflect.Slice
 }
 
 func parts(v reflect.Value) []reflect.Value {

@@ -23,7 +23,8 @@ func TestWhenATokenExpires(t *testing.T) {
 		token string
 		want  time.Time
 	}{
-		"a service account's":   {token(map[string]any{"exp": at.Unix(), "aud": []string{"x"}}), at},
+		"a service account's": {token(map[string]any{"exp": at.Unix(), "aud": []string{"x"}}),
+			at},
 		"with a line's end":     {token(map[string]any{"exp": at.Unix()}) + "\n", at},
 		"with a fraction":       {token(map[string]any{"exp": float64(at.Unix()) + 0.5}), at},
 		"without an end":        {token(map[string]any{"sub": "x"}), time.Time{}},
@@ -37,7 +38,8 @@ func TestWhenATokenExpires(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			claims, _ := serviceaccount.ReadToken([]byte(row.token))
-			if got := claims.Expires.Time(); !got.Equal(row.want) || got.IsZero() != row.want.IsZero() {
+			if got := claims.Expires.Time(); !got.Equal(row.want) ||
+				got.IsZero() != row.want.IsZero() {
 				t.Errorf("%v, want %v", got, row.want)
 			}
 		})
@@ -46,7 +48,8 @@ func TestWhenATokenExpires(t *testing.T) {
 
 func TestWhatIsAToken(t *testing.T) {
 	t.Parallel()
-	for token, ok := range map[string]bool{"": false, "a.b.c": false, "a.e30.c": true, "a.e30": false} {
+	for token, ok := range map[string]bool{"": false, "a.b.c": false, "a.e30.c": true,
+		"a.e30": false} {
 		if _, got := serviceaccount.ReadToken([]byte(token)); got != ok {
 			t.Errorf("%q: %t", token, got)
 		}

@@ -95,8 +95,8 @@ func InCluster(environ []string) string {
 	return "https://" + net.JoinHostPort(host, port)
 }
 
-// Plugin is where the plugin's token comes from: a file that somebody keeps fresh, else one that the
-// API server makes for an account of few rights, else the agent's own.
+// Plugin is where the plugin's token comes from: a file that somebody keeps fresh, else one that
+// the API server makes for an account of few rights, else the agent's own.
 type Plugin struct {
 	TokenFile string // kept fresh by somebody else; "" for none; goes before Account
 	Account   string // a ServiceAccount in the agent's namespace
@@ -113,8 +113,8 @@ func (p Plugin) Path() string {
 	return AccountDir + "/token"
 }
 
-// Token returns one that can be used. onNode is the file that it is copied to: what is there already
-// will do as long as the API server is away.
+// Token returns one that can be used. onNode is the file that it is copied to: what is there
+// already will do as long as the API server is away.
 type Token func(ctx context.Context, onNode string) ([]byte, error)
 
 // Source returns what the token comes from, for an agent of a namespace.
@@ -186,19 +186,23 @@ func (r *requested) misfit(token []byte) error {
 	if bytes.Equal(token, r.last) {
 		return nil
 	}
-	return fmt.Errorf("request token for serviceaccount %s/%s: what came is no token of it", r.namespace, r.account)
+	return fmt.Errorf("request token for serviceaccount %s/%s: what came is no token of it",
+		r.namespace, r.account)
 }
 
 // request asks in JSON: it is one document a day.
 func (r *requested) request(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
 	defer cancel()
-	ask := fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":%d}}`, int(tokenLife.Seconds()))
-	data, err := r.client.Post().Namespace(r.namespace).Resource("serviceaccounts").Name(r.account).SubResource("token").
+	ask := fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest",`+
+		`"spec":{"expirationSeconds":%d}}`, int(tokenLife.Seconds()))
+	data, err := r.client.Post().Namespace(r.namespace).Resource("serviceaccounts").Name(r.account).
+		SubResource("token").
 		SetHeader("Content-Type", "application/json").SetHeader("Accept", "application/json").
 		Body([]byte(ask)).MaxRetries(0).Do(ctx).Raw()
 	if err != nil {
-		return nil, fmt.Errorf("request token for serviceaccount %s/%s: %w", r.namespace, r.account, err)
+		return nil, fmt.Errorf("request token for serviceaccount %s/%s: %w", r.namespace, r.account,
+			err)
 	}
 	var made struct {
 		Status struct {
@@ -206,7 +210,8 @@ func (r *requested) request(ctx context.Context) ([]byte, error) {
 		} `json:"status"`
 	}
 	if err := json.Unmarshal(data, &made); err != nil {
-		return nil, fmt.Errorf("request token for serviceaccount %s/%s: %w", r.namespace, r.account, err)
+		return nil, fmt.Errorf("request token for serviceaccount %s/%s: %w", r.namespace, r.account,
+			err)
 	}
 	return []byte(made.Status.Token), nil
 }

@@ -20,7 +20,8 @@ import (
 // token is one of a ServiceAccount, made so long ago and good for so long from now.
 func token(account string, age, left time.Duration) string {
 	now := time.Now()
-	payload := fmt.Sprintf(`{"sub":"system:serviceaccount:mesh:%s","iat":%d,"exp":%d}`, account, now.Add(-age).Unix(), now.Add(left).Unix())
+	payload := fmt.Sprintf(`{"sub":"system:serviceaccount:mesh:%s","iat":%d,"exp":%d}`, account,
+		now.Add(-age).Unix(), now.Add(left).Unix())
 	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".c2ln"
 }
 
@@ -33,7 +34,8 @@ func TestTheAPIServerOfTheEnvironment(t *testing.T) {
 		environ []string
 		want    string
 	}{
-		"told":               {[]string{"A", host + "10.96.0.1", port + "443"}, "https://10.96.0.1:443"},
+		"told": {[]string{"A", host + "10.96.0.1", port + "443"},
+			"https://10.96.0.1:443"},
 		"told by IPv6":       {[]string{host + "fd00::1", port + "6443"}, "https://[fd00::1]:6443"},
 		"not told":           {nil, ""},
 		"told the host only": {[]string{host + "10.96.0.1"}, ""},
@@ -48,7 +50,8 @@ func TestTheAPIServerOfTheEnvironment(t *testing.T) {
 				return
 			}
 			if err != nil || server.InCluster != row.want || config.Host != row.want {
-				t.Errorf("API server %q, %+v, error %v; want %q", server.InCluster, config, err, row.want)
+				t.Errorf("API server %q, %+v, error %v; want %q", server.InCluster, config, err,
+					row.want)
 			}
 		})
 	}
@@ -57,7 +60,8 @@ func TestTheAPIServerOfTheEnvironment(t *testing.T) {
 func TestTokensAreRequestedInTime(t *testing.T) {
 	t.Parallel()
 	fresh := token("plugin", 0, 48*time.Hour)
-	young, old := token("plugin", time.Hour, 47*time.Hour), token("plugin", 40*time.Hour, 8*time.Hour)
+	young, old := token("plugin", time.Hour, 47*time.Hour),
+		token("plugin", 40*time.Hour, 8*time.Hour)
 	late, others := token("plugin", 49*time.Hour, -time.Hour), token("agent", 0, 48*time.Hour)
 	for name, row := range map[string]struct {
 		onNode, made string // by the API server, which is away without one
@@ -80,14 +84,16 @@ func TestTokensAreRequestedInTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			asked := 0
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+				r *http.Request) {
 				asked++
 				var ask struct {
 					Spec struct{ ExpirationSeconds int }
 				}
 				body, _ := io.ReadAll(r.Body)
 				err := json.Unmarshal(body, &ask)
-				if r.URL.Path != "/api/v1/namespaces/mesh/serviceaccounts/plugin/token" || err != nil || ask.Spec.ExpirationSeconds != 48*3600 {
+				if r.URL.Path != "/api/v1/namespaces/mesh/serviceaccounts/plugin/token" ||
+					err != nil || ask.Spec.ExpirationSeconds != 48*3600 {
 					t.Errorf("asked for %s with %s", r.URL.Path, body)
 				}
 				if row.made == "" {

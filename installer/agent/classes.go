@@ -28,7 +28,8 @@ type Classes struct {
 // NewClasses returns the runtime classes. There are none before Run has found them.
 func NewClasses(config *rest.Config, log *zap.Logger) (*Classes, error) {
 	scheme := runtime.NewScheme()
-	scheme.AddKnownTypes(nodev1.SchemeGroupVersion, &nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{})
+	scheme.AddKnownTypes(nodev1.SchemeGroupVersion, &nodev1.RuntimeClass{},
+		&nodev1.RuntimeClassList{})
 	metav1.AddToGroupVersion(scheme, nodev1.SchemeGroupVersion)
 	config = rest.CopyConfig(config)
 	config.APIPath = "/apis"
@@ -40,38 +41,46 @@ func NewClasses(config *rest.Config, log *zap.Logger) (*Classes, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Classes{client: client, store: cache.NewStore(cache.MetaNamespaceKeyFunc), log: log}, nil
+	return &Classes{client: client, store: cache.NewStore(cache.MetaNamespaceKeyFunc), log: log},
+		nil
 }
 
 // Run follows the API server until ctx ends. Without an answer, or the right to one, it asks again,
 // less and less often.
 func (c *Classes) Run(ctx context.Context) {
 	request := func(options metav1.ListOptions) *rest.Request {
-		return c.client.Get().Resource("runtimeclasses").VersionedParams(&options, metav1.ParameterCodec)
+		return c.client.Get().Resource("runtimeclasses").VersionedParams(&options,
+			metav1.ParameterCodec)
 	}
 	follow := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		ListWithContextFunc: func(ctx context.Context,
+			options metav1.ListOptions) (runtime.Object, error) {
 			ctx, cancel := context.WithTimeout(ctx, listTimeout)
 			defer cancel()
 			list := &nodev1.RuntimeClassList{}
 			return list, request(options).Do(ctx).Into(list)
 		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: func(ctx context.Context,
+			options metav1.ListOptions) (watch.Interface, error) {
 			options.Watch = true
 			return request(options).Watch(ctx)
 		},
 	}
-	reflector := cache.NewReflectorWithOptions(follow, &nodev1.RuntimeClass{}, c.store, cache.ReflectorOptions{Name: "runtimeclasses"})
-	pauses := wait.Backoff{Duration: firstPause, Factor: 2, Jitter: 1, Cap: longestClassPause, Steps: math.MaxInt}
+	reflector := cache.NewReflectorWithOptions(follow, &nodev1.RuntimeClass{}, c.store,
+		cache.ReflectorOptions{Name: "runtimeclasses"})
+	pauses := wait.Backoff{Duration: firstPause, Factor: 2, Jitter: 1, Cap: longestClassPause,
+		Steps: math.MaxInt}
 	failing := false
-	_ = pauses.DelayWithReset(clock.RealClock{}, calm).Until(quiet(ctx), true, true, func(ctx context.Context) (bool, error) {
-		err := reflector.ListAndWatchWithContext(ctx)
-		if err != nil && ctx.Err() == nil && !failing {
-			c.log.Warn("did not get the runtime classes, the plugin asks the API server for them", zap.Error(err))
-		}
-		failing = err != nil
-		return false, nil
-	}) // it ends with ctx
+	_ = pauses.DelayWithReset(clock.RealClock{}, calm).Until(quiet(ctx), true, true,
+		func(ctx context.Context) (bool, error) {
+			err := reflector.ListAndWatchWithContext(ctx)
+			if err != nil && ctx.Err() == nil && !failing {
+				c.log.Warn("did not get the runtime classes, the plugin asks the API server "+
+					"for them", zap.Error(err))
+			}
+			failing = err != nil
+			return false, nil
+		}) // it ends with ctx
 }
 
 // longestClassPause is long: without the classes the plugin asks itself, for the few pods that name

@@ -104,12 +104,14 @@ func TestNoticesBecomeEvents(t *testing.T) {
 	socket := startServer(t, r)
 	const body = `{"command":"ADD","namespace":"shop","name":"web-0","uid":"5d1c","outcome":"redirected",
 		"notices":["container \"a\" runs under the proxy's uid 1337"]}`
-	if status, answer := send(t, socket, http.MethodPost, "/v1/outcomes", body); status != http.StatusNoContent {
+	if status, answer := send(t, socket, http.MethodPost, "/v1/outcomes",
+		body); status != http.StatusNoContent {
 		t.Fatalf("%d %s", status, answer)
 	}
 	eventually(t, "an Event", func() bool { return len(r.api.Events()) == 1 })
 	event := r.api.Events()[0]
-	if event.Reason != "SidecarBypassed" || event.Type != corev1.EventTypeWarning || event.InvolvedObject.Name != "web-0" ||
+	if event.Reason != "SidecarBypassed" || event.Type != corev1.EventTypeWarning ||
+		event.InvolvedObject.Name != "web-0" ||
 		!strings.Contains(event.Message, "the proxy's uid 1337") {
 		t.Errorf("event %+v", event)
 	}

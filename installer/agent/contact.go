@@ -43,9 +43,11 @@ func (c *contact) describe(err error) string {
 	var said apierrors.APIStatus
 	if errors.As(err, &said) {
 		status := said.Status()
-		return fmt.Sprintf("the API server answered the agent: %d %s: %s", status.Code, status.Reason, status.Message)
+		return fmt.Sprintf("the API server answered the agent: %d %s: %s", status.Code,
+			status.Reason, status.Message)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return fmt.Sprintf("the API server has not answered since %s: %v", c.since.UTC().Format(time.TimeOnly), err)
+	return fmt.Sprintf("the API server has not answered since %s: %v",
+		c.since.UTC().Format(time.TimeOnly), err)
 }

@@ -19,8 +19,9 @@
 //
 // Be aware:
 //   - Pods are shared. Who gets one from Find or List must not change it.
-//   - The copy can be old without knowing it. It is right about what never changes in a pod: its spec and its uid.
-//   - An outcome is counted under the words that it brings, whatever version of the plugin chose them. Their number
-//     is bounded: what comes after counts as "other".
+//   - The copy can be old without knowing it. It is right about what never changes in a pod: its
+//     spec and its uid.
+//   - An outcome is counted under the words that it brings, whatever version of the plugin chose
+//     them. Their number is bounded: what comes after counts as "other".
 //   - Events are written best effort. How many were not, and why, is a metric.
 package agent

@@ -91,12 +91,14 @@ const (
 )
 
 // NewEvents returns the Events of a node's agent. Run writes them.
-func NewEvents(client *rest.RESTClient, node string, reg prometheus.Registerer, log *zap.Logger) *Events {
+func NewEvents(client *rest.RESTClient, node string, reg prometheus.Registerer,
+	log *zap.Logger) *Events {
 	e := &Events{
 		client: client, node: node, log: log, queue: make(chan occurrence, queued),
 		results: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecar_cni_events_total",
-			Help: "Kubernetes Events of the agent: created, added to an earlier one, limited by the budget of the object or node, " +
+			Help: "Kubernetes Events of the agent: created, added to an earlier one, limited by " +
+				"the budget of the object or node, " +
 				"dropped because too many waited, refused by the API server or not answered.",
 		}, []string{"result"}),
 		series: lru.New(remembered), objects: lru.New(remembered),
@@ -154,7 +156,8 @@ func (e *Events) write(ctx context.Context, h occurrence) string {
 		result, err = created, e.create(ctx, s)
 	}
 	if err != nil {
-		e.log.Warn("lost event", zap.String("object", h.about.Namespace+"/"+h.about.Name), zap.String("reason", h.reason), zap.Error(err))
+		e.log.Warn("lost event", zap.String("object", h.about.Namespace+"/"+h.about.Name),
+			zap.String("reason", h.reason), zap.Error(err))
 		return refused
 	}
 	s.written = true
@@ -194,7 +197,8 @@ func (e *Events) allow(about corev1.ObjectReference) bool {
 
 func (e *Events) create(ctx context.Context, s *series) error {
 	s.event.Name = eventName(s.event.InvolvedObject.Name)
-	return e.client.Post().Namespace(s.event.Namespace).Resource("events").Body(s.event).MaxRetries(0).Do(ctx).Error()
+	return e.client.Post().Namespace(s.event.Namespace).Resource("events").Body(s.event).
+		MaxRetries(0).Do(ctx).Error()
 }
 
 // add brings an Event up to date that was written before.
@@ -208,7 +212,8 @@ func (e *Events) add(ctx context.Context, s *series) error {
 	if err != nil {
 		return err
 	}
-	return e.client.Patch(types.MergePatchType).Namespace(s.event.Namespace).Resource("events").Name(s.event.Name).
+	return e.client.Patch(types.MergePatchType).Namespace(s.event.Namespace).Resource("events").
+		Name(s.event.Name).
 		Body(patch).MaxRetries(0).Do(ctx).Error()
 }
 

@@ -17,7 +17,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
 )
 
-var web = corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web-0", UID: "5d1c"}
+var web = corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web-0",
+	UID: "5d1c"}
 
 const reason = "SidecarRedirectFailed"
 
@@ -70,7 +71,8 @@ func TestEvents(t *testing.T) {
 				r.events.Warn(web, reason, "denied (2ms)")
 				r.events.Warn(web, reason, "denied (17ms)")
 			},
-			counts: map[string]int{"denied (17ms)": 2}, results: map[string]int{created: 1, added: 1},
+			counts:  map[string]int{"denied (17ms)": 2},
+			results: map[string]int{created: 1, added: 1},
 		},
 		"what differs in message, reason, kind or object is another": {
 			happens: func(r *rig) {
@@ -83,7 +85,8 @@ func TestEvents(t *testing.T) {
 				other.UID = "a1da"
 				r.events.Warn(other, reason, "denied")
 			},
-			counts: map[string]int{"denied": 5, "no source": 1}, results: map[string]int{created: 6},
+			counts:  map[string]int{"denied": 5, "no source": 1},
+			results: map[string]int{created: 6},
 		},
 		"what happens to an object too often counts in the next": {
 			happens: func(r *rig) {
@@ -93,7 +96,8 @@ func TestEvents(t *testing.T) {
 				time.Sleep(objectEvery)
 				r.events.Warn(web, reason, "denied")
 			},
-			counts: map[string]int{"denied": 21}, results: map[string]int{created: 1, added: objectBurst, limited: 20 - objectBurst},
+			counts:  map[string]int{"denied": 21},
+			results: map[string]int{created: 1, added: objectBurst, limited: 20 - objectBurst},
 		},
 		"an object that is told of too often does not silence others": {
 			happens: func(r *rig) {
@@ -102,8 +106,9 @@ func TestEvents(t *testing.T) {
 				}
 				r.events.Warn(pod(1), reason, "no source")
 			},
-			counts:  map[string]int{"denied": objectBurst, "no source": 1},
-			results: map[string]int{created: 2, added: objectBurst - 1, limited: 2*nodeBurst - objectBurst},
+			counts: map[string]int{"denied": objectBurst, "no source": 1},
+			results: map[string]int{created: 2, added: objectBurst - 1,
+				limited: 2*nodeBurst - objectBurst},
 		},
 		"what happens to too many objects is limited": {
 			happens: func(r *rig) {
@@ -111,7 +116,8 @@ func TestEvents(t *testing.T) {
 					r.events.Warn(pod(i), reason, "denied")
 				}
 			},
-			counts: map[string]int{"denied": nodeBurst}, results: map[string]int{created: nodeBurst, limited: nodeBurst},
+			counts:  map[string]int{"denied": nodeBurst},
+			results: map[string]int{created: nodeBurst, limited: nodeBurst},
 		},
 		"one that has expired is written anew, with all that it counted": {
 			happens: func(r *rig) {
@@ -124,7 +130,8 @@ func TestEvents(t *testing.T) {
 		},
 		"one that was refused is written the next time": {
 			happens: func(r *rig) {
-				r.api.Break(apiserver.Say(apierrors.NewForbidden(corev1.Resource("events"), "", nil)))
+				r.api.Break(apiserver.Say(apierrors.NewForbidden(corev1.Resource("events"), "",
+					nil)))
 				r.events.Warn(web, reason, "denied")
 				synctest.Wait()
 				r.api.Break(nil)
@@ -143,7 +150,8 @@ func TestEvents(t *testing.T) {
 		},
 		"one about what has no namespace is in default": {
 			happens: func(r *rig) {
-				r.events.Warn(corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: nodeName}, "ChainConflict", "overwritten")
+				r.events.Warn(corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: nodeName,
+					UID: nodeName}, "ChainConflict", "overwritten")
 			},
 			counts: map[string]int{"overwritten": 1}, results: map[string]int{created: 1},
 		},
@@ -153,7 +161,8 @@ func TestEvents(t *testing.T) {
 				about.Name = strings.Repeat("a", 199) + "." + strings.Repeat("b", 53)
 				r.events.Warn(about, reason, strings.Repeat("ä", 1000))
 			},
-			counts: map[string]int{strings.Repeat("ä", 512): 1}, results: map[string]int{created: 1},
+			counts:  map[string]int{strings.Repeat("ä", 512): 1},
+			results: map[string]int{created: 1},
 		},
 		"what happens while too much waits is dropped": {
 			happens: func(r *rig) {
@@ -166,8 +175,9 @@ func TestEvents(t *testing.T) {
 				r.api.Break(nil)
 				time.Sleep(2 * writeTimeout)
 			},
-			counts:  map[string]int{"denied": nodeBurst}, // what the one has cost is there again
-			results: map[string]int{refused: 1, dropped: 10, created: nodeBurst, limited: queued - nodeBurst},
+			counts: map[string]int{"denied": nodeBurst}, // what the one has cost is there again
+			results: map[string]int{refused: 1, dropped: 10, created: nodeBurst,
+				limited: queued - nodeBurst},
 		},
 	}
 	for name, test := range tests {
@@ -207,11 +217,14 @@ func TestAnEventAsKubectlShowsIt(t *testing.T) {
 		if !strings.HasPrefix(got.Name, "web-0.") {
 			t.Errorf("name %q, want it to begin with the pod's", got.Name)
 		}
-		got.TypeMeta, got.ObjectMeta = metav1.TypeMeta{}, metav1.ObjectMeta{Namespace: got.Namespace}
+		got.TypeMeta, got.ObjectMeta = metav1.TypeMeta{},
+			metav1.ObjectMeta{Namespace: got.Namespace}
 		want := corev1.Event{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}, InvolvedObject: web, Type: "Warning", Reason: reason, Message: "denied (3ms)",
-			Count: 2, Source: corev1.EventSource{Component: "sidecar-cni", Host: nodeName}, ReportingController: "sidecar-cni",
-			FirstTimestamp: first, LastTimestamp: metav1.NewTime(first.Add(10 * time.Second)),
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}, InvolvedObject: web, Type: "Warning",
+			Reason: reason, Message: "denied (3ms)",
+			Count: 2, Source: corev1.EventSource{Component: "sidecar-cni", Host: nodeName},
+			ReportingController: "sidecar-cni",
+			FirstTimestamp:      first, LastTimestamp: metav1.NewTime(first.Add(10 * time.Second)),
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("event (-want +got):\n%s", diff)

@@ -55,7 +55,8 @@ func (r Ref) match(pod *corev1.Pod) Answer {
 	case r.UID != "" && r.UID != pod.UID && !mirrored(pod):
 		return Answer{Verdict: OtherUID, UID: pod.UID}
 	case !Complete(pod):
-		return Answer{Verdict: Unknown, Why: "its containers take more than the agent keeps of a pod"}
+		return Answer{Verdict: Unknown,
+			Why: "its containers take more than the agent keeps of a pod"}
 	}
 	return Answer{Verdict: Found, Pod: pod}
 }
@@ -100,7 +101,8 @@ func (p *Pods) getLive(ctx context.Context, ref Ref) Answer {
 		return Answer{Verdict: Unknown, Why: p.contact.describe(ctx.Err())}
 	}
 	pod := &corev1.Pod{}
-	err := p.client.Get().Namespace(ref.Namespace).Resource("pods").Name(ref.Name).MaxRetries(0).Do(quiet(ctx)).Into(pod)
+	err := p.client.Get().Namespace(ref.Namespace).Resource("pods").Name(ref.Name).MaxRetries(0).
+		Do(quiet(ctx)).Into(pod)
 	p.contact.note(began, err)
 	switch {
 	case err == nil:

@@ -86,28 +86,37 @@ func TestWhoAnswers(t *testing.T) {
 		},
 		"nobody, if something else says 404": {
 			after: func(r *rig) { r.api.Break(apiserver.SayText(404, 0, "404 page not found")) },
-			ref:   Ref{"shop", "web-0", "u0"}, want: Unknown, asked: 1, why: "the API server answered the agent: 404",
+			ref:   Ref{"shop", "web-0", "u0"}, want: Unknown, asked: 1,
+			why: "the API server answered the agent: 404",
 		},
 		"nobody, if it is away": {
 			after: func(r *rig) { r.wire.refuse(true) },
-			ref:   Ref{"shop", "web-0", "u0"}, want: Unknown, why: "the API server has not answered since 00:00:00: ",
+			ref:   Ref{"shop", "web-0", "u0"}, want: Unknown,
+			why: "the API server has not answered since 00:00:00: ",
 		},
 		"nobody, if it is away, though the cache has another of that name": {
 			before: func(r *rig) { r.api.Put(meshed("web-0", "old")) },
 			after:  func(r *rig) { r.wire.refuse(true); r.api.Break(apiserver.Cut) },
-			ref:    Ref{"shop", "web-0", "new"}, want: Unknown, asked: 1, why: "has not answered since 00:00:00: ",
+			ref:    Ref{"shop", "web-0", "new"}, want: Unknown, asked: 1,
+			why: "has not answered since 00:00:00: ",
 		},
 		"nobody, if it is slow": {
 			after: func(r *rig) { r.api.Break(apiserver.Slow(900 * time.Millisecond)) },
-			ref:   Ref{"shop", "web-0", "u0"}, want: Unknown, asked: 1, why: "deadline exceeded", took: liveTimeout,
+			ref:   Ref{"shop", "web-0", "u0"}, want: Unknown, asked: 1, why: "deadline exceeded",
+			took: liveTimeout,
 		},
 		"nobody, if it wants to be left alone": {
-			after: func(r *rig) { r.api.Break(apiserver.Say(apierrors.NewTooManyRequests("busy", 60))) },
-			ref:   Ref{"shop", "web-0", "u0"}, want: Unknown, asked: 1, why: "answered the agent: 429 TooManyRequests: busy",
+			after: func(r *rig) {
+				r.api.Break(apiserver.Say(apierrors.NewTooManyRequests("busy",
+					60)))
+			},
+			ref: Ref{"shop", "web-0", "u0"}, want: Unknown, asked: 1,
+			why: "answered the agent: 429 TooManyRequests: busy",
 		},
 		"nobody, if it refuses us": {
 			after: func(r *rig) { r.api.Rotate("another") },
-			ref:   Ref{"shop", "web-0", "u0"}, want: Unknown, asked: 1, why: "answered the agent: 401 Unauthorized",
+			ref:   Ref{"shop", "web-0", "u0"}, want: Unknown, asked: 1,
+			why: "answered the agent: 401 Unauthorized",
 		},
 	}
 	for name, test := range tests {
@@ -140,7 +149,8 @@ func TestWhoAnswers(t *testing.T) {
 					uid = string(a.Pod.UID)
 				}
 				if a.Verdict != test.want || uid != test.uid || !strings.Contains(a.Why, test.why) {
-					t.Errorf("answered %q, uid %q, %q; want %q, %q, %q", a.Verdict, uid, a.Why, test.want, test.uid, test.why)
+					t.Errorf("answered %q, uid %q, %q; want %q, %q, %q", a.Verdict, uid, a.Why,
+						test.want, test.uid, test.why)
 				}
 				if asked := r.api.Requests() - before; asked != test.asked {
 					t.Errorf("%d questions to the API server, want %d", asked, test.asked)
@@ -149,8 +159,10 @@ func TestWhoAnswers(t *testing.T) {
 				if test.asked > 0 || test.want == Unknown {
 					counted = 1
 				}
-				if got := testutil.ToFloat64(r.pods.gets.WithLabelValues(string(test.want))); got != counted {
-					t.Errorf("%v live GETs with result %q counted, want %v", got, test.want, counted)
+				if got := testutil.ToFloat64(
+					r.pods.gets.WithLabelValues(string(test.want))); got != counted {
+					t.Errorf("%v live GETs with result %q counted, want %v", got, test.want,
+						counted)
 				}
 			})
 		})
@@ -278,7 +290,8 @@ func TestQuestionsTogether(t *testing.T) {
 			patient := make(chan Answer)
 			go func() { patient <- r.pods.Find(t.Context(), Ref{"shop", "web-0", "u0"}) }()
 			got := []Verdict{(<-first).Verdict, (<-patient).Verdict}
-			if diff := cmp.Diff([]Verdict{Unknown, Found}, got); diff != "" || r.api.Requests() != 1 {
+			if diff := cmp.Diff([]Verdict{Unknown, Found}, got); diff != "" ||
+				r.api.Requests() != 1 {
 				t.Errorf("%d requests, want one; answers (-want +got):\n%s", r.api.Requests(), diff)
 			}
 		})

@@ -53,7 +53,8 @@ func (w *wire) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	cut := w.cut
 	w.mu.Unlock()
 	if cut {
-		return nil, &net.OpError{Op: "dial", Net: network, Addr: w.Addr(), Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+		return nil, &net.OpError{Op: "dial", Net: network, Addr: w.Addr(),
+			Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	}
 	ours, theirs := net.Pipe()
 	select {

@@ -28,7 +28,8 @@ var eventReasons = map[string]string{
 func (s *Server) outcome(w http.ResponseWriter, r *http.Request) {
 	outcome, err := readOutcome(http.MaxBytesReader(w, r.Body, protocol.MaxOutcome))
 	if err != nil {
-		refuse(w, http.StatusBadRequest, protocol.Refusal{Reason: protocol.ReasonMalformed, Message: err.Error()})
+		refuse(w, http.StatusBadRequest,
+			protocol.Refusal{Reason: protocol.ReasonMalformed, Message: err.Error()})
 		return
 	}
 	s.outcomes.count(outcome)
@@ -47,7 +48,8 @@ func (s *Server) report(o protocol.Outcome) {
 	if o.Namespace == "" || o.Name == "" {
 		return
 	}
-	pod := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: o.Namespace, Name: o.Name, UID: types.UID(o.UID)}
+	pod := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: o.Namespace,
+		Name: o.Name, UID: types.UID(o.UID)}
 	if reason, ok := eventReasons[o.Command]; ok && o.Outcome == protocol.Failed {
 		s.events.Warn(pod, reason, o.Message)
 	}
@@ -97,9 +99,10 @@ func newOutcomes(reg prometheus.Registerer) *outcomes {
 			Help: "CNI commands that the plugin reported, by how they ended and why.",
 		}, []string{"command", "outcome", "reason"}),
 		phases: promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "sidecar_cni_command_phase_duration_seconds",
-			Help:    "How long the phases of the CNI commands took that the plugin reported.",
-			Buckets: []float64{.0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10},
+			Name: "sidecar_cni_command_phase_duration_seconds",
+			Help: "How long the phases of the CNI commands took that the plugin reported.",
+			Buckets: []float64{.0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5,
+				10},
 		}, []string{"command", "phase"}),
 		knownOutcomes: vocabulary{most: mostOutcomes},
 		knownPhases:   vocabulary{most: mostPhases},

@@ -20,11 +20,13 @@ func TestOutcomesBecomeMetrics(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	c := newOutcomes(reg)
 	for _, o := range []protocol.Outcome{
-		{Command: "ADD", Outcome: "redirected", Phases: map[string]float64{"find": .0003, "apply": 11}},
+		{Command: "ADD", Outcome: "redirected",
+			Phases: map[string]float64{"find": .0003, "apply": 11}},
 		{Command: "ADD", Outcome: "redirected", Phases: map[string]float64{"find": .0002}},
 		{Command: "ADD", Outcome: "skipped", Reason: "not_injected"},
 		{Command: "DEL", Outcome: "a_word_of_next_year"},
-		{Command: "ADD", Outcome: "failed", Reason: "has spaces", Phases: map[string]float64{"find": -1, "apply": math.Inf(1)}},
+		{Command: "ADD", Outcome: "failed", Reason: "has spaces",
+			Phases: map[string]float64{"find": -1, "apply": math.Inf(1)}},
 	} {
 		c.count(o)
 	}
@@ -36,7 +38,8 @@ sidecar_cni_commands_total{command="ADD",outcome="redirected",reason=""} 2
 sidecar_cni_commands_total{command="ADD",outcome="skipped",reason="not_injected"} 1
 sidecar_cni_commands_total{command="DEL",outcome="a_word_of_next_year",reason=""} 1
 `
-	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "sidecar_cni_commands_total"); err != nil {
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want),
+		"sidecar_cni_commands_total"); err != nil {
 		t.Error(err)
 	}
 	const phases = `
@@ -45,7 +48,8 @@ sidecar_cni_commands_total{command="DEL",outcome="a_word_of_next_year",reason=""
 `
 	var lines strings.Builder
 	lines.WriteString(phases)
-	bounds := []string{"0.0002", "0.0005", "0.001", "0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.2", "0.5", "1", "2", "5", "10", "+Inf"}
+	bounds := []string{"0.0002", "0.0005", "0.001", "0.002", "0.005", "0.01", "0.02", "0.05", "0.1",
+		"0.2", "0.5", "1", "2", "5", "10", "+Inf"}
 	for _, series := range []struct {
 		phase      string
 		sum        string
@@ -60,7 +64,8 @@ sidecar_cni_commands_total{command="DEL",outcome="a_word_of_next_year",reason=""
 		fmt.Fprintf(&lines, "sidecar_cni_command_phase_duration_seconds_sum{command=\"ADD\",phase=%q} %s\n", series.phase, series.sum)
 		fmt.Fprintf(&lines, "sidecar_cni_command_phase_duration_seconds_count{command=\"ADD\",phase=%q} %d\n", series.phase, series.cumulative(len(bounds)-1))
 	}
-	if err := testutil.GatherAndCompare(reg, strings.NewReader(lines.String()), "sidecar_cni_command_phase_duration_seconds"); err != nil {
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(lines.String()),
+		"sidecar_cni_command_phase_duration_seconds"); err != nil {
 		t.Error(err)
 	}
 }
@@ -74,7 +79,8 @@ func TestWordsAreBounded(t *testing.T) {
 	const told = 10 * mostOutcomes
 	for i := range told {
 		word := fmt.Sprintf("word_%d", i)
-		c.count(protocol.Outcome{Command: word, Outcome: word, Reason: word, Phases: map[string]float64{word: 1}})
+		c.count(protocol.Outcome{Command: word, Outcome: word, Reason: word,
+			Phases: map[string]float64{word: 1}})
 	}
 	c.count(protocol.Outcome{Command: "word_0", Outcome: "word_0", Reason: "word_0"})
 	if got := testutil.CollectAndCount(c.commands); got != mostOutcomes+1 {
@@ -83,10 +89,12 @@ func TestWordsAreBounded(t *testing.T) {
 	if got := testutil.CollectAndCount(c.phases); got != mostPhases+1 {
 		t.Errorf("%d series of phases, want %d", got, mostPhases+1)
 	}
-	if got := testutil.ToFloat64(c.commands.WithLabelValues(other, other, other)); got != told-mostOutcomes {
+	if got := testutil.ToFloat64(c.commands.WithLabelValues(other, other,
+		other)); got != told-mostOutcomes {
 		t.Errorf("%v counted as others, want %d", got, told-mostOutcomes)
 	}
-	if got := testutil.ToFloat64(c.commands.WithLabelValues("word_0", "word_0", "word_0")); got != 2 {
+	if got := testutil.ToFloat64(c.commands.WithLabelValues("word_0", "word_0",
+		"word_0")); got != 2 {
 		t.Errorf("%v counted of a word that was there before, want 2", got)
 	}
 }

@@ -59,16 +59,19 @@ type Pods struct {
 }
 
 // NewPods returns the pods of a node. There are none before Run has found them.
-func NewPods(client *rest.RESTClient, node string, reg prometheus.Registerer, log *zap.Logger) *Pods {
+func NewPods(client *rest.RESTClient, node string, reg prometheus.Registerer,
+	log *zap.Logger) *Pods {
 	p := &Pods{
 		client: client, node: node, store: newStore(),
-		contact: contact{log: log, regained: make(chan struct{}, 1)}, slots: make(chan struct{}, liveMost),
-		pace: rate.NewLimiter(rate.Every(followEvery), followBurst),
+		contact: contact{log: log, regained: make(chan struct{}, 1)},
+		slots:   make(chan struct{}, liveMost),
+		pace:    rate.NewLimiter(rate.Every(followEvery), followBurst),
 	}
 	metrics := promauto.With(reg)
 	p.gets = metrics.NewCounterVec(prometheus.CounterOpts{
 		Name: "sidecar_cni_live_gets_total",
-		Help: "Pods that the cache did not have and the API server was asked for, by what came of it.",
+		Help: "Pods that the cache did not have and the API server was asked for, by what came " +
+			"of it.",
 	}, []string{"result"})
 	for _, v := range verdicts {
 		p.gets.WithLabelValues(string(v))
@@ -97,12 +100,16 @@ func NewPods(client *rest.RESTClient, node string, reg prometheus.Registerer, lo
 // up to half a minute.
 func (p *Pods) Run(ctx context.Context) {
 	follow := &cache.ListWatch{ListWithContextFunc: p.list, WatchFuncWithContext: p.watch}
-	reflector := cache.NewReflectorWithOptions(follow, &corev1.Pod{}, p.store, cache.ReflectorOptions{Name: "pods"})
-	pauses := wait.Backoff{Duration: firstPause, Factor: 2, Jitter: 1, Cap: longestPause, Steps: math.MaxInt}
-	_ = pauses.DelayWithReset(clock.RealClock{}, calm).Until(quiet(ctx), true, true, func(ctx context.Context) (bool, error) {
-		_ = reflector.ListAndWatchWithContext(ctx) // what went wrong has been judged where it did
-		return false, nil
-	}) // it ends with ctx
+	reflector := cache.NewReflectorWithOptions(follow, &corev1.Pod{}, p.store,
+		cache.ReflectorOptions{Name: "pods"})
+	pauses := wait.Backoff{Duration: firstPause, Factor: 2, Jitter: 1, Cap: longestPause,
+		Steps: math.MaxInt}
+	_ = pauses.DelayWithReset(clock.RealClock{}, calm).Until(quiet(ctx), true, true,
+		func(ctx context.Context) (bool, error) {
+			// what went wrong has been judged where it did
+			_ = reflector.ListAndWatchWithContext(ctx)
+			return false, nil
+		}) // it ends with ctx
 }
 
 // List returns the node's pods, in no order.
@@ -174,7 +181,8 @@ func (p *Pods) watch(ctx context.Context, options metav1.ListOptions) (watch.Int
 	began := time.Now()
 	events, err := p.request(options).Watch(bounded)
 	bound.Stop()
-	if options.SendInitialEvents == nil || !apierrors.IsInvalid(err) { // else an older server, which we list then
+	// else an older server, which we list then
+	if options.SendInitialEvents == nil || !apierrors.IsInvalid(err) {
 		p.judge(ctx, began, err)
 	}
 	if err != nil {

@@ -34,17 +34,20 @@ func meshed(name, uid string) *corev1.Pod {
 		Spec: corev1.PodSpec{
 			NodeName: nodeName,
 			InitContainers: []corev1.Container{{
-				Name: "istio-proxy", Args: []string{"proxy", "sidecar"}, RestartPolicy: &always, Image: "proxy",
+				Name: "istio-proxy", Args: []string{"proxy", "sidecar"}, RestartPolicy: &always,
+				Image: "proxy",
 				Env: []corev1.EnvVar{
 					{Name: "ISTIO_META_DNS_CAPTURE", Value: "true"},
-					{Name: "POD_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
+					{Name: "POD_NAME", ValueFrom: &corev1.EnvVarSource{
+						FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
 				},
 				SecurityContext: &corev1.SecurityContext{RunAsUser: &user, RunAsGroup: &user},
 			}},
 			Containers: []corev1.Container{{Name: "web", Image: "web"}},
 			Volumes:    []corev1.Volume{{Name: "data"}},
 		},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning,
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady}}},
 	}
 }
 
@@ -99,7 +102,8 @@ func TestCacheFollowsThePodsOfTheNode(t *testing.T) {
 // However pods come, streamed, listed or changed, no more of them is kept than is needed.
 func TestCacheKeepsStrippedPods(t *testing.T) {
 	t.Parallel()
-	for name, older := range map[string]bool{"streamed": false, "listed, as older servers want it": true} {
+	for name, older := range map[string]bool{"streamed": false,
+		"listed, as older servers want it": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -157,20 +161,33 @@ func TestTroublesOfTheAPIServer(t *testing.T) {
 		begin, end func(*rig)
 		lasts      time.Duration
 	}{
-		"away":                  {func(r *rig) { r.wire.refuse(true); r.api.Break(apiserver.Cut); r.api.DropWatches() }, func(r *rig) { r.wire.refuse(false); r.api.Break(nil) }, time.Minute},
-		"cutting connections":   {fault(apiserver.Cut), mend, time.Minute},
-		"breaking answers off":  {fault(apiserver.Reset), mend, time.Minute},
-		"never answering":       {fault(apiserver.Hang), mend, 10 * time.Minute},
-		"slow":                  {fault(apiserver.Slow(20 * time.Second)), mend, time.Minute},
-		"a page of a proxy's":   {fault(apiserver.SayText(200, 0, "<html>")), mend, time.Minute},
-		"overloaded":            {say(apierrors.NewTooManyRequests("busy", 1)), mend, time.Minute},
-		"broken":                {say(apierrors.NewInternalError(http.ErrBodyNotAllowed)), mend, time.Minute},
-		"knowing us no longer":  {say(apierrors.NewUnauthorized("Unauthorized")), mend, time.Minute},
-		"forbidding it":         {say(apierrors.NewForbidden(corev1.Resource("pods"), "", nil)), mend, time.Minute},
-		"gone, as a whole":      {say(apierrors.NewResourceExpired("gone")), mend, time.Minute},
-		"dropping watches":      {func(r *rig) { r.api.DropWatches() }, func(*rig) {}, time.Minute},
-		"dropping and a 410":    {func(r *rig) { r.api.Put(meshed("other", "o")); r.api.Break(apiserver.Cut); r.api.DropWatches() }, func(r *rig) { r.api.Compact(); r.api.Break(nil) }, time.Minute},
-		"without watch lists":   {func(r *rig) { r.api.WithoutWatchLists(); r.api.Compact(); r.api.DropWatches() }, func(*rig) {}, time.Minute},
+		"away": {
+			func(r *rig) { r.wire.refuse(true); r.api.Break(apiserver.Cut); r.api.DropWatches() },
+			func(r *rig) { r.wire.refuse(false); r.api.Break(nil) }, time.Minute},
+		"cutting connections":  {fault(apiserver.Cut), mend, time.Minute},
+		"breaking answers off": {fault(apiserver.Reset), mend, time.Minute},
+		"never answering":      {fault(apiserver.Hang), mend, 10 * time.Minute},
+		"slow":                 {fault(apiserver.Slow(20 * time.Second)), mend, time.Minute},
+		"a page of a proxy's":  {fault(apiserver.SayText(200, 0, "<html>")), mend, time.Minute},
+		"overloaded":           {say(apierrors.NewTooManyRequests("busy", 1)), mend, time.Minute},
+		"broken": {say(apierrors.NewInternalError(http.ErrBodyNotAllowed)), mend,
+			time.Minute},
+		"knowing us no longer": {say(apierrors.NewUnauthorized("Unauthorized")), mend,
+			time.Minute},
+		"forbidding it": {say(apierrors.NewForbidden(corev1.Resource("pods"), "", nil)),
+			mend, time.Minute},
+		"gone, as a whole": {say(apierrors.NewResourceExpired("gone")), mend, time.Minute},
+		"dropping watches": {func(r *rig) { r.api.DropWatches() }, func(*rig) {}, time.Minute},
+		"dropping and a 410": {
+			func(r *rig) {
+				r.api.Put(meshed("other",
+					"o"))
+				r.api.Break(apiserver.Cut)
+				r.api.DropWatches()
+			}, func(r *rig) { r.api.Compact(); r.api.Break(nil) }, time.Minute},
+		"without watch lists": {
+			func(r *rig) { r.api.WithoutWatchLists(); r.api.Compact(); r.api.DropWatches() },
+			func(*rig) {}, time.Minute},
 		"ending watches itself": {func(*rig) {}, func(*rig) {}, time.Hour},
 	}
 	for name, test := range tests {
@@ -191,7 +208,8 @@ func TestTroublesOfTheAPIServer(t *testing.T) {
 				test.end(r)
 				time.Sleep(3 * time.Minute)
 				if !slices.Contains(r.names(), "new") {
-					t.Errorf("after the trouble there are %q, want the new pod among them", r.names())
+					t.Errorf("after the trouble there are %q, want the new pod among them",
+						r.names())
 				}
 			})
 		})
@@ -206,7 +224,8 @@ func TestTroublesOfTheAPIServer(t *testing.T) {
 				test.end(r)
 				time.Sleep(3 * time.Minute)
 				if !r.pods.Synced() || !slices.Contains(r.names(), "new") {
-					t.Errorf("after the trouble: synced %v, pods %q; want the new one", r.pods.Synced(), r.names())
+					t.Errorf("after the trouble: synced %v, pods %q; want the new one",
+						r.pods.Synced(), r.names())
 				}
 			})
 		})
@@ -288,7 +307,9 @@ type recorder struct {
 func (rec *recorder) fault(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec.mu.Lock()
-		rec.uris = append(rec.uris, r.Method+" "+r.URL.Path+" "+r.URL.Query().Get("fieldSelector")+" "+r.URL.Query().Get("sendInitialEvents"))
+		rec.uris = append(rec.uris,
+			r.Method+" "+r.URL.Path+" "+r.URL.Query().Get("fieldSelector")+" "+
+				r.URL.Query().Get("sendInitialEvents"))
 		rec.mu.Unlock()
 		next.ServeHTTP(w, r)
 	})

@@ -56,7 +56,8 @@ func NewServer(known Known, events *Events, reg prometheus.Registerer, log *zap.
 		known: known, events: events, outcomes: newOutcomes(reg), log: log,
 		requests: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecar_cni_socket_requests_total",
-			Help: "Requests on the agent's socket, by what was asked for and the status of the answer.",
+			Help: "Requests on the agent's socket, by what was asked for and the status of the " +
+				"answer.",
 		}, []string{"path", "code"}),
 	}
 }
@@ -115,11 +116,14 @@ func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+protocol.PathPod, s.counted("pods", s.pod))
 	mux.Handle("POST "+protocol.PathOutcomes, s.counted("outcomes", s.outcome))
-	mux.Handle("GET "+protocol.PathHealth, s.counted("healthz", func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusOK)
-	}))
+	mux.Handle("GET "+protocol.PathHealth,
+		s.counted("healthz", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusOK)
+		}))
 	mux.Handle("/", s.counted("other", func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, http.StatusNotFound, protocol.Refusal{Reason: protocol.ReasonPath, Message: "the agent's protocol has no such path"})
+		refuse(w, http.StatusNotFound,
+			protocol.Refusal{Reason: protocol.ReasonPath,
+				Message: "the agent's protocol has no such path"})
 	}))
 	return mux
 }
@@ -145,9 +149,12 @@ func (s *Server) counted(path string, next http.HandlerFunc) http.Handler {
 
 func (s *Server) pod(w http.ResponseWriter, r *http.Request) {
 	ref := Ref{r.PathValue("namespace"), r.PathValue("name"), types.UID(r.URL.Query().Get("uid"))}
-	for _, name := range []string{ref.Namespace, ref.Name} { // they become parts of a path of the API server's
+	// they become parts of a path of the API server's
+	for _, name := range []string{ref.Namespace, ref.Name} {
 		if content.IsPathSegmentName(name) != nil {
-			refuse(w, http.StatusBadRequest, protocol.Refusal{Reason: protocol.ReasonMalformed, Message: fmt.Sprintf("%q is no name", name)})
+			refuse(w, http.StatusBadRequest,
+				protocol.Refusal{Reason: protocol.ReasonMalformed,
+					Message: fmt.Sprintf("%q is no name", name)})
 			return
 		}
 	}
@@ -159,16 +166,19 @@ func (s *Server) pod(w http.ResponseWriter, r *http.Request) {
 		}
 		body, err := json.Marshal(described)
 		if err != nil {
-			refuse(w, http.StatusInternalServerError, protocol.Refusal{Reason: protocol.ReasonMalformed, Message: err.Error()})
+			refuse(w, http.StatusInternalServerError,
+				protocol.Refusal{Reason: protocol.ReasonMalformed, Message: err.Error()})
 			return
 		}
 		answer(w, http.StatusOK, body)
 	case Absent:
 		refuse(w, http.StatusNotFound, protocol.Refusal{Reason: protocol.ReasonAbsent})
 	case OtherUID:
-		refuse(w, http.StatusNotFound, protocol.Refusal{Reason: protocol.ReasonUID, UID: string(a.UID)})
+		refuse(w, http.StatusNotFound,
+			protocol.Refusal{Reason: protocol.ReasonUID, UID: string(a.UID)})
 	case Unknown:
-		refuse(w, http.StatusServiceUnavailable, protocol.Refusal{Reason: protocol.ReasonUnsynced, Message: a.Why})
+		refuse(w, http.StatusServiceUnavailable,
+			protocol.Refusal{Reason: protocol.ReasonUnsynced, Message: a.Why})
 	}
 }
 

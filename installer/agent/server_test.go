@@ -43,7 +43,8 @@ func startServer(t *testing.T, r *rig) string {
 
 // known is what a server answers from, beside one runtime class.
 func (r *rig) known() Known {
-	return Known{Pods: r.pods, Handler: func(class string) string { return map[string]string{"vm": "kata-qemu"}[class] }}
+	return Known{Pods: r.pods,
+		Handler: func(class string) string { return map[string]string{"vm": "kata-qemu"}[class] }}
 }
 
 // send sends a request as a client of any kind would, and returns status and body.
@@ -104,17 +105,20 @@ func TestThePluginIsAnswered(t *testing.T) {
 		words string
 	}{
 		"the pod": {
-			known: []*corev1.Pod{meshed("web-0", "5d1c")}, ref: podsource.Ref{Namespace: "shop", Name: "web-0", UID: "5d1c"},
+			known: []*corev1.Pod{meshed("web-0", "5d1c")},
+			ref:   podsource.Ref{Namespace: "shop", Name: "web-0", UID: "5d1c"},
 		},
 		"a pod of an odd name": {
-			known: []*corev1.Pod{meshed("web 0?x", "a&b=c")}, ref: podsource.Ref{Namespace: "shop", Name: "web 0?x", UID: "a&b=c"},
+			known: []*corev1.Pod{meshed("web 0?x", "a&b=c")},
+			ref:   podsource.Ref{Namespace: "shop", Name: "web 0?x", UID: "a&b=c"},
 		},
 		"that there is none": {
 			ref: podsource.Ref{Namespace: "shop", Name: "web-0", UID: "5d1c"}, want: podsource.Gone,
 		},
 		"that there is another": {
-			known: []*corev1.Pod{meshed("web-0", "a1da")}, ref: podsource.Ref{Namespace: "shop", Name: "web-0", UID: "5d1c"},
-			want: podsource.Gone, words: `uid "a1da"`,
+			known: []*corev1.Pod{meshed("web-0", "a1da")},
+			ref:   podsource.Ref{Namespace: "shop", Name: "web-0", UID: "5d1c"},
+			want:  podsource.Gone, words: `uid "a1da"`,
 		},
 	}
 	for name, test := range tests {
@@ -123,13 +127,15 @@ func TestThePluginIsAnswered(t *testing.T) {
 			r := overSockets(t)
 			r.api.Put(test.known...)
 			r.synced(t)
-			sources := podsource.Sources{AgentSocket: startServer(t, r), Kubeconfig: r.api.Kubeconfig()}
+			sources := podsource.Sources{AgentSocket: startServer(t, r),
+				Kubeconfig: r.api.Kubeconfig()}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			found, err := sources.Find(ctx, test.ref)
 			if test.want == "" {
 				want := podsource.Found{
-					Pod: facts(t, strip(test.known[0])), UID: test.ref.UID, From: podsource.FromAgent,
+					Pod: facts(t, strip(test.known[0])), UID: test.ref.UID,
+					From: podsource.FromAgent,
 				}
 				if diff := cmp.Diff(want, found); diff != "" || err != nil {
 					t.Errorf("error %v, found (-want +got):\n%s", err, diff)
@@ -137,8 +143,10 @@ func TestThePluginIsAnswered(t *testing.T) {
 				return
 			}
 			var failure *podsource.Error
-			if !asError(err, &failure) || failure.Class != test.want || !strings.Contains(fmt.Sprint(failure.Agent), test.words) {
-				t.Errorf("error %v; want class %q, and from the agent %q", err, test.want, test.words)
+			if !asError(err, &failure) || failure.Class != test.want ||
+				!strings.Contains(fmt.Sprint(failure.Agent), test.words) {
+				t.Errorf("error %v; want class %q, and from the agent %q", err, test.want,
+					test.words)
 			}
 		})
 	}
@@ -160,7 +168,8 @@ func TestThePluginHearsWhyTheAgentCannotTell(t *testing.T) {
 	_, err := sources.Find(ctx, podsource.Ref{Namespace: "shop", Name: "web-0", UID: "5d1c"})
 	var failure *podsource.Error
 	if !asError(err, &failure) || failure.Class != podsource.Denied ||
-		!strings.Contains(fmt.Sprint(failure.Agent), "it cannot tell now: the API server answered the agent: 401 Unauthorized") {
+		!strings.Contains(fmt.Sprint(failure.Agent), "it cannot tell now: the API server "+
+			"answered the agent: 401 Unauthorized") {
 		t.Errorf("error %v; want it denied, and the agent's reason", err)
 	}
 }
@@ -178,7 +187,8 @@ func TestAFullNodeStartsOnAColdCache(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 110 {
 		all.Go(func() {
-			ref := podsource.Ref{Namespace: "shop", Name: fmt.Sprintf("web-%d", i), UID: fmt.Sprintf("u%d", i)}
+			ref := podsource.Ref{Namespace: "shop", Name: fmt.Sprintf("web-%d", i),
+				UID: fmt.Sprintf("u%d", i)}
 			found, err := sources.Find(ctx, ref)
 			if err != nil || found.UID != ref.UID {
 				t.Errorf("found %q, error %v; want %q", found.UID, err, ref.UID)
@@ -198,7 +208,9 @@ func TestAnswersAreThoseOfThePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	examples := regexp.MustCompile(`(?m)^    HTTP/1.1 (\d+) .*\n    Content-Type: application/json\n\n((?:    .*\n)+)`).FindAllSubmatch(page, -1)
+	examples := regexp.MustCompile(
+		`(?m)^    HTTP/1.1 (\d+) .*\n    Content-Type: application/json\n\n((?:    .*\n)+)`).
+		FindAllSubmatch(page, -1)
 	if len(examples) != 4 {
 		t.Fatalf("%d examples, want 4", len(examples))
 	}
@@ -225,7 +237,8 @@ func TestAnswersAreThoseOfThePage(t *testing.T) {
 		want, got := object(t, examples[i][2]), object(t, body)
 		if said, ok := got["message"].(string); ok {
 			// The sentence ends with the cause, and its time is not that of the page.
-			got["message"] = regexp.MustCompile(`\d\d:\d\d:\d\d:.*`).ReplaceAllString(said, "12:04:31")
+			got["message"] = regexp.MustCompile(`\d\d:\d\d:\d\d:.*`).ReplaceAllString(said,
+				"12:04:31")
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("example %d (-page +answered):\n%s", i, diff)
@@ -257,31 +270,41 @@ func TestRequests(t *testing.T) {
 		code              int
 		reason            string
 	}{
-		"a pod":                          {"GET", "/v2/pods/shop/web-0?uid=5d1c", "", 200, ""},
-		"a pod without a uid":            {"GET", "/v2/pods/shop/web-0", "", 200, ""},
-		"a pod and more than is known":   {"GET", "/v2/pods/shop/web-0?uid=5d1c&more=1", "", 200, ""},
-		"health":                         {"GET", "/v1/healthz", "", 200, ""},
-		"another pod":                    {"GET", "/v2/pods/shop/web-1?uid=5d1c", "", 404, "absent"},
-		"another uid":                    {"GET", "/v2/pods/shop/web-0?uid=a1da", "", 404, "uid"},
-		"a name with a slash":            {"GET", "/v2/pods/shop/web%2f0", "", 400, "malformed"},
-		"a name that leads elsewhere":    {"GET", "/v2/pods/%2e%2e/nodes", "", 400, "malformed"},
-		"a pod in an unknown version":    {"GET", "/v3/pods/shop/web-0", "", 404, "path"},
-		"a pod without a namespace":      {"GET", "/v2/pods/web-0", "", 404, "path"},
-		"a pod to be deleted":            {"DELETE", "/v2/pods/shop/web-0", "", 404, "path"},
-		"an outcome":                     {"POST", "/v1/outcomes", `{"command":"ADD","outcome":"redirected"}`, 204, ""},
-		"an outcome with unknown fields": {"POST", "/v1/outcomes", `{"command":"ADD","outcome":"redirected","new":{"a":1}}`, 204, ""},
+		"a pod":               {"GET", "/v2/pods/shop/web-0?uid=5d1c", "", 200, ""},
+		"a pod without a uid": {"GET", "/v2/pods/shop/web-0", "", 200, ""},
+		"a pod and more than is known": {"GET", "/v2/pods/shop/web-0?uid=5d1c&more=1", "", 200,
+			""},
+		"health": {"GET", "/v1/healthz", "", 200, ""},
+		"another pod": {"GET", "/v2/pods/shop/web-1?uid=5d1c", "", 404,
+			"absent"},
+		"another uid":                 {"GET", "/v2/pods/shop/web-0?uid=a1da", "", 404, "uid"},
+		"a name with a slash":         {"GET", "/v2/pods/shop/web%2f0", "", 400, "malformed"},
+		"a name that leads elsewhere": {"GET", "/v2/pods/%2e%2e/nodes", "", 400, "malformed"},
+		"a pod in an unknown version": {"GET", "/v3/pods/shop/web-0", "", 404, "path"},
+		"a pod without a namespace":   {"GET", "/v2/pods/web-0", "", 404, "path"},
+		"a pod to be deleted":         {"DELETE", "/v2/pods/shop/web-0", "", 404, "path"},
+		"an outcome": {"POST", "/v1/outcomes",
+			`{"command":"ADD","outcome":"redirected"}`, 204, ""},
+		"an outcome with unknown fields": {"POST", "/v1/outcomes",
+			`{"command":"ADD","outcome":"redirected","new":{"a":1}}`, 204, ""},
 		"an outcome of the largest size": {"POST", "/v1/outcomes", large(64 << 10), 204, ""},
-		"an outcome of a larger one":     {"POST", "/v1/outcomes", large(64<<10 + 1), 400, "malformed"},
-		"an outcome without a command":   {"POST", "/v1/outcomes", `{"outcome":"redirected"}`, 400, "malformed"},
-		"an outcome without an outcome":  {"POST", "/v1/outcomes", `{"command":"ADD"}`, 400, "malformed"},
-		"an outcome of another type":     {"POST", "/v1/outcomes", `{"command":1,"outcome":"redirected"}`, 400, "malformed"},
-		"an outcome with an odd phase":   {"POST", "/v1/outcomes", `{"command":"ADD","outcome":"redirected","phases":{"find":"2ms"}}`, 400, "malformed"},
-		"an outcome and more":            {"POST", "/v1/outcomes", `{"command":"ADD","outcome":"redirected"}{}`, 400, "malformed"},
-		"an outcome that is null":        {"POST", "/v1/outcomes", `null`, 400, "malformed"},
-		"an outcome that is a list":      {"POST", "/v1/outcomes", `[]`, 400, "malformed"},
-		"an outcome that breaks off":     {"POST", "/v1/outcomes", `{"command":`, 400, "malformed"},
-		"no outcome at all":              {"POST", "/v1/outcomes", ``, 400, "malformed"},
-		"outcomes":                       {"GET", "/v1/outcomes", ``, 404, "path"},
+		"an outcome of a larger one": {"POST", "/v1/outcomes", large(64<<10 + 1), 400,
+			"malformed"},
+		"an outcome without a command": {"POST", "/v1/outcomes", `{"outcome":"redirected"}`, 400,
+			"malformed"},
+		"an outcome without an outcome": {"POST", "/v1/outcomes", `{"command":"ADD"}`, 400,
+			"malformed"},
+		"an outcome of another type": {"POST", "/v1/outcomes",
+			`{"command":1,"outcome":"redirected"}`, 400, "malformed"},
+		"an outcome with an odd phase": {"POST", "/v1/outcomes",
+			`{"command":"ADD","outcome":"redirected","phases":{"find":"2ms"}}`, 400, "malformed"},
+		"an outcome and more": {"POST", "/v1/outcomes",
+			`{"command":"ADD","outcome":"redirected"}{}`, 400, "malformed"},
+		"an outcome that is null":    {"POST", "/v1/outcomes", `null`, 400, "malformed"},
+		"an outcome that is a list":  {"POST", "/v1/outcomes", `[]`, 400, "malformed"},
+		"an outcome that breaks off": {"POST", "/v1/outcomes", `{"command":`, 400, "malformed"},
+		"no outcome at all":          {"POST", "/v1/outcomes", ``, 400, "malformed"},
+		"outcomes":                   {"GET", "/v1/outcomes", ``, 404, "path"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -306,8 +329,10 @@ func TestOutcomesOfThePluginAreCounted(t *testing.T) {
 	// through.
 	eventually(t, "an outcome", func() bool {
 		sources.Report(protocol.Outcome{
-			Command: "ADD", Namespace: "shop", Name: "web-0", UID: "5d1c", Outcome: "failed", Reason: "denied",
-			Message: "read pod shop/web-0 (2ms): access denied", Phases: map[string]float64{"find": 0.0021},
+			Command: "ADD", Namespace: "shop", Name: "web-0", UID: "5d1c", Outcome: "failed",
+			Reason:  "denied",
+			Message: "read pod shop/web-0 (2ms): access denied",
+			Phases:  map[string]float64{"find": 0.0021},
 		})
 		return testutil.CollectAndCount(r.reg, "sidecar_cni_commands_total") > 0
 	})
@@ -317,7 +342,8 @@ func TestOutcomesOfThePluginAreCounted(t *testing.T) {
 	want := []any{
 		"Warning", "SidecarRedirectFailed", "read pod shop/web-0 (2ms): access denied",
 		corev1.EventSource{Component: "sidecar-cni", Host: nodeName},
-		corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web-0", UID: "5d1c"},
+		corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web-0",
+			UID: "5d1c"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("event (-want +got):\n%s", diff)
@@ -333,12 +359,14 @@ func TestAClientThatHangsUpIsHeard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = fmt.Fprintf(conn, "POST /v1/outcomes HTTP/1.1\r\nHost: agent\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	_, err = fmt.Fprintf(conn, "POST /v1/outcomes HTTP/1.1\r\nHost: agent\r\nConnection: "+
+		"close\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	conn.Close()
-	eventually(t, "an outcome", func() bool { return testutil.CollectAndCount(r.reg, "sidecar_cni_commands_total") == 1 })
+	eventually(t, "an outcome",
+		func() bool { return testutil.CollectAndCount(r.reg, "sidecar_cni_commands_total") == 1 })
 }
 
 func TestWhatBecomesAnEvent(t *testing.T) {
@@ -357,8 +385,10 @@ func TestWhatBecomesAnEvent(t *testing.T) {
 		"nothing without a pod":       {"ADD", "failed", "", 0},
 		"nothing of other commands":   {"STATUS", "failed", "web-0", 0},
 	} {
-		body := fmt.Sprintf(`{"command":%q,"outcome":%q,"namespace":"shop","name":%q}`, test.command, test.outcome, test.pod)
-		if got := status(t, socket, http.MethodPost, "/v1/outcomes", body); got != http.StatusNoContent {
+		body := fmt.Sprintf(`{"command":%q,"outcome":%q,"namespace":"shop","name":%q}`,
+			test.command, test.outcome, test.pod)
+		if got := status(t, socket, http.MethodPost, "/v1/outcomes",
+			body); got != http.StatusNoContent {
 			t.Errorf("%s: answered %d, want 204", name, got)
 		}
 		if got := len(r.events.queue); got != test.want {
@@ -377,7 +407,8 @@ func TestConventionsOfPrometheus(t *testing.T) {
 	r.synced(t)
 	socket := startServer(t, r)
 	status(t, socket, http.MethodGet, "/v2/pods/shop/web-0", "")
-	status(t, socket, http.MethodPost, "/v1/outcomes", `{"command":"ADD","outcome":"redirected","phases":{"find":0.0003,"apply":0.02}}`)
+	status(t, socket, http.MethodPost, "/v1/outcomes",
+		`{"command":"ADD","outcome":"redirected","phases":{"find":0.0003,"apply":0.02}}`)
 	problems, err := testutil.GatherAndLint(r.reg)
 	if err != nil || len(problems) > 0 {
 		t.Errorf("error %v, problems %+v", err, problems)
@@ -392,7 +423,8 @@ func TestConventionsOfPrometheus(t *testing.T) {
 	}
 	want := []string{
 		"sidecar_cni_cache_failures_total", "sidecar_cni_cache_synced", "sidecar_cni_cached_pods",
-		"sidecar_cni_command_phase_duration_seconds", "sidecar_cni_commands_total", "sidecar_cni_events_total",
+		"sidecar_cni_command_phase_duration_seconds", "sidecar_cni_commands_total",
+		"sidecar_cni_events_total",
 		"sidecar_cni_live_gets_total", "sidecar_cni_socket_requests_total",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -427,18 +459,21 @@ func FuzzRequest(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	server := NewServer(Known{Pods: NewPods(client, nodeName, reg, zap.NewNop())}, NewEvents(client, nodeName, reg, zap.NewNop()), reg, zap.NewNop())
+	server := NewServer(Known{Pods: NewPods(client, nodeName, reg, zap.NewNop())},
+		NewEvents(client, nodeName, reg, zap.NewNop()), reg, zap.NewNop())
 	handler := server.handler()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		ours, theirs := net.Pipe()
-		one := &http.Server{Handler: handler, ReadTimeout: time.Second, ErrorLog: zap.NewStdLog(zap.NewNop())}
+		one := &http.Server{Handler: handler, ReadTimeout: time.Second,
+			ErrorLog: zap.NewStdLog(zap.NewNop())}
 		l := &single{conn: theirs, closed: make(chan struct{})}
 		done := make(chan struct{})
 		go func() { defer close(done); _ = one.Serve(l) }()
 		go func() { _, _ = ours.Write(data); _, _ = ours.Write([]byte("\r\n\r\n")) }()
 		_ = ours.SetReadDeadline(time.Now().Add(5 * time.Second))
 		answer := make([]byte, 12)
-		if n, _ := io.ReadFull(ours, answer); n == len(answer) && !bytes.HasPrefix(answer, []byte("HTTP/1.")) {
+		if n, _ := io.ReadFull(ours, answer); n == len(answer) &&
+			!bytes.HasPrefix(answer, []byte("HTTP/1.")) {
 			t.Errorf("answered %q to %q", answer, data)
 		} else if bytes.HasSuffix(answer, []byte(" 500")) {
 			t.Errorf("answered 500 to %q", data)

@@ -29,8 +29,8 @@ type Shared struct {
 // Serving reports whether the plugin is answered just now.
 func (s *Shared) Serving() bool { return s.serving.Load() }
 
-// Run serves the plugin until ctx ends. During an update it takes the socket over from an agent that knows the
-// node's pods, so it first has a while to learn them.
+// Run serves the plugin until ctx ends. During an update it takes the socket over from an agent
+// that knows the node's pods, so it first has a while to learn them.
 func (s *Shared) Run(ctx context.Context) error {
 	learning, cancel := context.WithTimeout(ctx, askTimeout)
 	_ = s.Pods.WaitForSync(learning) // without them each question is passed on to the API server

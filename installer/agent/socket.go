@@ -47,7 +47,8 @@ func listen(path string) (*Socket, error) {
 	if err := tighten(folder); err != nil {
 		return nil, err
 	}
-	temp := path + ".new" // one that is there was left by an agent that was killed: we have the lock
+	// one that is there was left by an agent that was killed: we have the lock
+	temp := path + ".new"
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -87,9 +88,11 @@ func tighten(folder *os.File) error {
 	owner, _ := info.Sys().(*syscall.Stat_t)
 	switch mode := info.Mode().Perm(); {
 	case owner == nil || int64(owner.Uid) != int64(os.Geteuid()):
-		return fmt.Errorf("directory %s: it is another user's: want one that is the agent's own", folder.Name())
+		return fmt.Errorf("directory %s: it is another user's: want one that is the agent's own",
+			folder.Name())
 	case mode&0o022 != 0:
-		return fmt.Errorf("directory %s: mode %04o: want one that no other user may write to", folder.Name(), mode)
+		return fmt.Errorf("directory %s: mode %04o: want one that no other user may write to",
+			folder.Name(), mode)
 	case mode != 0o700:
 		return folder.Chmod(0o700)
 	}
@@ -150,7 +153,10 @@ func peer(conn *net.UnixConn) (uint32, error) {
 	}
 	var cred *unix.Ucred
 	var failed error
-	err = raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	err = raw.Control(func(fd uintptr) {
+		cred, failed = unix.GetsockoptUcred(int(fd),
+			unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
 	if err = errors.Join(err, failed); err != nil {
 		return 0, err
 	}

@@ -68,12 +68,30 @@ func names(t *testing.T, dir string) []string {
 func TestOnlyRootGetsToTheSocket(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(t *testing.T, dir string){
-		"the directory is made":                func(*testing.T, string) {},
-		"the directory is there":               func(t *testing.T, dir string) { mkdir(t, dir, 0o700) },
-		"the directory is open to readers":     func(t *testing.T, dir string) { mkdir(t, dir, 0o755) },
-		"a socket was left half-way":           func(t *testing.T, dir string) { mkdir(t, dir, 0o700); abandon(t, filepath.Join(dir, "agent.sock.new")) },
-		"a socket was left by one that died":   func(t *testing.T, dir string) { mkdir(t, dir, 0o700); abandon(t, filepath.Join(dir, "agent.sock")) },
-		"a file that is no socket is replaced": func(t *testing.T, dir string) { mkdir(t, dir, 0o700); touch(t, filepath.Join(dir, "agent.sock")) },
+		"the directory is made": func(*testing.T, string) {},
+		"the directory is there": func(t *testing.T,
+			dir string) {
+			mkdir(t, dir, 0o700)
+		},
+		"the directory is open to readers": func(t *testing.T,
+			dir string) {
+			mkdir(t, dir, 0o755)
+		},
+		"a socket was left half-way": func(t *testing.T,
+			dir string) {
+			mkdir(t, dir, 0o700)
+			abandon(t, filepath.Join(dir, "agent.sock.new"))
+		},
+		"a socket was left by one that died": func(t *testing.T,
+			dir string) {
+			mkdir(t, dir, 0o700)
+			abandon(t, filepath.Join(dir, "agent.sock"))
+		},
+		"a file that is no socket is replaced": func(t *testing.T,
+			dir string) {
+			mkdir(t, dir, 0o700)
+			touch(t, filepath.Join(dir, "agent.sock"))
+		},
 	}
 	for name, prepare := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +100,8 @@ func TestOnlyRootGetsToTheSocket(t *testing.T) {
 			prepare(t, dir)
 			s := listenAt(t, filepath.Join(dir, "agent.sock"))
 			want := []any{fs.ModeDir | 0o700, fs.ModeSocket | 0o600, []string{"agent.sock"}}
-			if diff := cmp.Diff(want, []any{mode(t, dir), mode(t, s.path), names(t, dir)}); diff != "" {
+			if diff := cmp.Diff(want,
+				[]any{mode(t, dir), mode(t, s.path), names(t, dir)}); diff != "" {
 				t.Errorf("modes and names (-want +got):\n%s", diff)
 			}
 		})
@@ -123,8 +142,10 @@ func TestDirectoriesOfOthersAreRefused(t *testing.T) {
 		prepare func(t *testing.T, dir string)
 		want    string
 	}{
-		"everybody may write to it": {func(t *testing.T, dir string) { mkdir(t, dir, 0o777) }, "mode 0777: want one that no other user may write to"},
-		"its group may write to it": {func(t *testing.T, dir string) { mkdir(t, dir, 0o770) }, "mode 0770: want"},
+		"everybody may write to it": {func(t *testing.T, dir string) { mkdir(t, dir, 0o777) },
+			"mode 0777: want one that no other user may write to"},
+		"its group may write to it": {func(t *testing.T, dir string) { mkdir(t, dir, 0o770) },
+			"mode 0770: want"},
 		"another user owns it": {func(t *testing.T, dir string) {
 			mkdir(t, dir, 0o700)
 			if err := os.Chown(dir, 65534, 65534); err != nil {
@@ -137,8 +158,10 @@ func TestDirectoriesOfOthersAreRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "open "},
-		"it is a file":         {func(t *testing.T, dir string) { touch(t, dir) }, "not a directory"},
-		"its name is too long": {func(t *testing.T, dir string) { mkdir(t, dir, 0o700) }, "invalid argument"},
+		"it is a file": {func(t *testing.T, dir string) { touch(t, dir) },
+			"not a directory"},
+		"its name is too long": {func(t *testing.T, dir string) { mkdir(t, dir, 0o700) },
+			"invalid argument"},
 		"a directory is in its way": {func(t *testing.T, dir string) {
 			mkdir(t, dir, 0o700)
 			mkdir(t, filepath.Join(dir, "agent.sock"), 0o700)
@@ -157,7 +180,8 @@ func TestDirectoriesOfOthersAreRefused(t *testing.T) {
 			if err == nil {
 				_ = s.Close()
 			}
-			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "listen on "+path) {
+			if err == nil || !strings.Contains(err.Error(), test.want) ||
+				!strings.Contains(err.Error(), "listen on "+path) {
 				t.Errorf("error %v, want %q", err, test.want)
 			}
 			if info, err := os.Lstat(dir); err == nil && info.IsDir() {
@@ -180,8 +204,10 @@ func dialAs(t *testing.T, uid int, path string) net.Conn {
 	}
 	dialled := make(chan result)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine, nobody else gets its uid
-		if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 {
+		// and never unlocked: the thread ends with the goroutine, nobody else gets its uid
+		runtime.LockOSThread()
+		if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid),
+			^uintptr(0)); errno != 0 {
 			dialled <- result{nil, errno}
 			return
 		}
@@ -199,7 +225,8 @@ func dialAs(t *testing.T, uid int, path string) net.Conn {
 func TestOthersAreNotAnsweredEvenIfTheModeLetsThemThrough(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, overSockets(t))
-	for path, mode := range map[string]fs.FileMode{filepath.Dir(filepath.Dir(s)): 0o755, filepath.Dir(s): 0o755, s: 0o666} {
+	for path, mode := range map[string]fs.FileMode{filepath.Dir(filepath.Dir(s)): 0o755,
+		filepath.Dir(s): 0o755, s: 0o666} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
@@ -225,7 +252,8 @@ func TestAgentsTakeTurnsWithoutAClosedDoor(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error)
 		go func() {
-			ended <- NewServer(r.known(), r.events, prometheus.NewRegistry(), zap.NewNop()).Serve(ctx, s)
+			ended <- NewServer(r.known(), r.events, prometheus.NewRegistry(), zap.NewNop()).
+				Serve(ctx, s)
 		}()
 		return func() {
 			cancel()
@@ -287,7 +315,10 @@ func TestWhoHasAskedIsStillAnswered(t *testing.T) {
 	}
 	defer silent.Close()
 	answered := make(chan int)
-	go func() { answered <- status(t, socket.path, http.MethodGet, "/v2/pods/shop/web-0?uid=5d1c", "") }()
+	go func() {
+		answered <- status(t, socket.path, http.MethodGet, "/v2/pods/shop/web-0?uid=5d1c",
+			"")
+	}()
 	<-asked
 	cancel()
 	if got := <-answered; got != http.StatusOK {
@@ -309,7 +340,8 @@ func TestClosingTouchesNoFile(t *testing.T) {
 	s := listenAt(t, filepath.Join(folder(t), "run", "agent.sock"))
 	touch(t, s.path+".new")
 	_ = s.Close()
-	if diff := cmp.Diff([]string{"agent.sock", "agent.sock.new"}, names(t, filepath.Dir(s.path))); diff != "" {
+	if diff := cmp.Diff([]string{"agent.sock", "agent.sock.new"},
+		names(t, filepath.Dir(s.path))); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 }
@@ -319,7 +351,8 @@ func TestServerSaysThatItsSocketEnded(t *testing.T) {
 	r := overSockets(t)
 	s := listenAt(t, filepath.Join(folder(t), "run", "agent.sock"))
 	_ = s.Close()
-	err := NewServer(r.known(), r.events, prometheus.NewRegistry(), zap.NewNop()).Serve(t.Context(), s)
+	err := NewServer(r.known(), r.events, prometheus.NewRegistry(), zap.NewNop()).Serve(t.Context(),
+		s)
 	if err == nil || !strings.Contains(err.Error(), "serve "+s.path) {
 		t.Errorf("error %v, want one about the socket", err)
 	}

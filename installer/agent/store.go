@@ -50,7 +50,8 @@ func (s *store) synced() bool {
 }
 
 func (s *store) get(namespace, name string) *corev1.Pod {
-	o, _, _ := s.GetByKey(cache.NewObjectName(namespace, name).String()) // a store in memory has no errors
+	// a store in memory has no errors
+	o, _, _ := s.GetByKey(cache.NewObjectName(namespace, name).String())
 	pod, _ := o.(*corev1.Pod)
 	return pod
 }

@@ -75,7 +75,8 @@ func reduce(pod *corev1.Pod) *corev1.Pod {
 		out.OwnerReferences = []metav1.OwnerReference{*owner}
 	}
 	if sc := pod.Spec.SecurityContext; sc != nil {
-		out.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: sc.RunAsUser, RunAsGroup: sc.RunAsGroup}
+		out.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: sc.RunAsUser,
+			RunAsGroup: sc.RunAsGroup}
 	}
 	if injected := (redirect.Pod{Annotations: pod.Annotations}).Injected(); !injected {
 		out.Spec.InitContainers = nameable(out.Spec.InitContainers, 0)
@@ -119,7 +120,8 @@ func reduceContainers(containers []corev1.Container) []corev1.Container {
 		c := &containers[i]
 		out[i] = corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy}
 		if sc := c.SecurityContext; sc != nil {
-			out[i].SecurityContext = &corev1.SecurityContext{RunAsUser: sc.RunAsUser, RunAsGroup: sc.RunAsGroup}
+			out[i].SecurityContext = &corev1.SecurityContext{RunAsUser: sc.RunAsUser,
+				RunAsGroup: sc.RunAsGroup}
 		}
 		if c.Name == redirect.ProxyContainer {
 			out[i].Args = slices.Clone(c.Args[:min(len(c.Args), redirect.DecisiveArgs)])

@@ -30,7 +30,8 @@ import (
 func random(fill *randfill.Filler) *corev1.Pod {
 	pod := &corev1.Pod{}
 	fill.Fill(pod)
-	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet"}} // not any bytes are allowed there
+	// not any bytes are allowed there
+	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
 	return pod
 }
 
@@ -76,7 +77,8 @@ func keysOf(t *testing.T) (annotations, variables []string) {
 	if len(annotations) < 14 || len(variables) < 7 {
 		t.Fatalf("annotations %q, variables %q: want all", annotations, variables)
 	}
-	return append(annotations, "kubernetes.io/config.source", corev1.MirrorPodAnnotationKey), variables
+	return append(annotations, "kubernetes.io/config.source", corev1.MirrorPodAnnotationKey),
+		variables
 }
 
 // A writer of pods knows the keys.
@@ -93,7 +95,8 @@ func (r *writer) plausible() *corev1.Pod {
 		Labels: map[string]string{"app": "web"}, Annotations: map[string]string{},
 	}}
 	values := []string{
-		"true", "false", "", "*", "1,2", "10.0.0.0/8", "NONE", "TPROXY", "bypass", "1000", "file", "router",
+		"true", "false", "", "*", "1,2", "10.0.0.0/8", "NONE", "TPROXY", "bypass", "1000", "file",
+		"router",
 	}
 	for _, key := range append(r.annotations, "note") {
 		if r.IntN(5) == 0 || key == "sidecar.istio.io/status" && r.IntN(3) > 0 {
@@ -103,7 +106,8 @@ func (r *writer) plausible() *corev1.Pod {
 	if r.IntN(4) == 0 {
 		pod.Labels["sidecar.istio.io/inject"] = pick(r.Rand, "true", "false")
 	}
-	for _, name := range []string{"istio-init", "migrate", "istio-validation", "istio-proxy", "late"} {
+	for _, name := range []string{"istio-init", "migrate", "istio-validation", "istio-proxy",
+		"late"} {
 		if c := r.container(name); r.IntN(4) == 0 {
 			c.RestartPolicy = pick(r.Rand, nil, new(corev1.ContainerRestartPolicyAlways))
 			pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
@@ -118,7 +122,8 @@ func (r *writer) plausible() *corev1.Pod {
 }
 
 func (r *writer) container(name string) corev1.Container {
-	args := pick(r.Rand, nil, []string{"proxy"}, []string{"proxy", "sidecar", "-x"}, []string{"proxy", "router"})
+	args := pick(r.Rand, nil, []string{"proxy"}, []string{"proxy", "sidecar", "-x"},
+		[]string{"proxy", "router"})
 	c := corev1.Container{Name: name, Args: args}
 	for _, key := range slices.Concat(r.variables, r.variables) {
 		if r.IntN(6) == 0 {
@@ -157,7 +162,8 @@ func TestWhatDecidesSurvives(t *testing.T) {
 		}
 		read, err := kubepod.Parse(data)
 		if err != nil || read.Metadata.UID != string(pod.UID) || read.Mirror() != mirrored(pod) {
-			t.Fatalf("uid %q, mirror %v, error %v; want those of the pod", read.Metadata.UID, read.Mirror(), err)
+			t.Fatalf("uid %q, mirror %v, error %v; want those of the pod", read.Metadata.UID,
+				read.Mirror(), err)
 		}
 		if !Complete(stripped) {
 			t.Fatalf("containers were dropped of %+v", pod)
@@ -170,7 +176,8 @@ func TestWhatDecidesSurvives(t *testing.T) {
 		"", redirect.HasIstioInit, redirect.NoProxy, redirect.NotASidecar, redirect.NotInjected,
 	} {
 		if outcomes[skip] < 30 {
-			t.Errorf("%d pods were decided as %q, which is too few to mean anything", outcomes[skip], skip)
+			t.Errorf("%d pods were decided as %q, which is too few to mean anything",
+				outcomes[skip], skip)
 		}
 	}
 }
@@ -186,9 +193,13 @@ func TestWhatIsKeptIsSmall(t *testing.T) {
 	big := strings.Repeat("x", 1<<20)
 	variables := []corev1.EnvVar{{Name: "A", Value: big}}
 	rows := map[string]func(*corev1.Pod){
-		"variables of the app":     func(p *corev1.Pod) { p.Spec.Containers[0].Env = variables },
-		"arguments of the app":     func(p *corev1.Pod) { p.Spec.Containers[0].Args = []string{big} },
-		"other variables of proxy": func(p *corev1.Pod) { p.Spec.InitContainers[0].Env = variables },
+		"variables of the app": func(p *corev1.Pod) { p.Spec.Containers[0].Env = variables },
+		"arguments of the app": func(p *corev1.Pod) {
+			p.Spec.Containers[0].Args = []string{big}
+		},
+		"other variables of proxy": func(p *corev1.Pod) {
+			p.Spec.InitContainers[0].Env = variables
+		},
 		"later arguments of proxy": func(p *corev1.Pod) {
 			p.Spec.InitContainers[0].Args = []string{"proxy", "sidecar", big}
 		},
@@ -218,7 +229,8 @@ func TestWhatIsKeptIsSmall(t *testing.T) {
 			kept := strip(pod)
 			data, err := kept.Marshal()
 			if err != nil || len(data) > 1<<10 || !Complete(kept) {
-				t.Errorf("%d bytes are kept, complete: %v, error %v", len(data), Complete(kept), err)
+				t.Errorf("%d bytes are kept, complete: %v, error %v", len(data), Complete(kept),
+					err)
 			}
 		})
 	}
@@ -252,14 +264,18 @@ func TestAPodThatIsTooLargeIsLeftToThePlugin(t *testing.T) {
 				if cached {
 					r.synced(t)
 					kept := r.pods.List()[0]
-					if data, err := kept.Marshal(); err != nil || len(data) > 1<<10 || Complete(kept) {
-						t.Errorf("%d bytes are kept, complete: %v, error %v", len(data), Complete(kept), err)
+					if data, err := kept.Marshal(); err != nil || len(data) > 1<<10 ||
+						Complete(kept) {
+						t.Errorf("%d bytes are kept, complete: %v, error %v", len(data),
+							Complete(kept), err)
 					}
 				}
-				sources := podsource.Sources{AgentSocket: startServer(t, r), Kubeconfig: r.api.Kubeconfig()}
+				sources := podsource.Sources{AgentSocket: startServer(t, r),
+					Kubeconfig: r.api.Kubeconfig()}
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-				found, err := sources.Find(ctx, podsource.Ref{Namespace: "shop", Name: "web-0", UID: "u0"})
+				found, err := sources.Find(ctx,
+					podsource.Ref{Namespace: "shop", Name: "web-0", UID: "u0"})
 				want := podsource.Found{Pod: facts(t, pod), UID: "u0", From: podsource.FromAPI}
 				if diff := cmp.Diff(want, found); diff != "" || err != nil {
 					t.Errorf("cached: %v, error %v, found (-want +got):\n%s", cached, err, diff)
@@ -280,7 +296,8 @@ func TestWhatRepairNeedsSurvives(t *testing.T) {
 		got := strip(pod)
 		of := func(p *corev1.Pod) []any {
 			return []any{
-				p.Namespace, p.Name, p.UID, p.ResourceVersion, metav1.GetControllerOf(p), p.DeletionTimestamp,
+				p.Namespace, p.Name, p.UID, p.ResourceVersion, metav1.GetControllerOf(p),
+				p.DeletionTimestamp,
 				p.Spec.NodeName, p.Spec.HostNetwork, p.Spec.RestartPolicy,
 				p.Status.Phase, p.Status.PodIP, p.Status.PodIPs,
 			}
@@ -288,7 +305,8 @@ func TestWhatRepairNeedsSurvives(t *testing.T) {
 		if diff := cmp.Diff(of(pod), of(got)); diff != "" {
 			t.Fatalf("facts (-of the pod +of what was stripped):\n%s", diff)
 		}
-		if got.ManagedFields != nil || got.Spec.Volumes != nil || got.Status.ContainerStatuses != nil {
+		if got.ManagedFields != nil || got.Spec.Volumes != nil ||
+			got.Status.ContainerStatuses != nil {
 			t.Fatal("there is more than that")
 		}
 	}
@@ -318,7 +336,8 @@ func TestWhatIsReadIsWhatIsKept(t *testing.T) {
 			pod = r.plausible()
 		}
 		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-		list := &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{*pod, *pod}}
+		list := &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"},
+			Items: []corev1.Pod{*pod, *pod}}
 		for _, object := range []runtime.Object{pod, list} {
 			data, err := runtime.Encode(info.Serializer, object)
 			if err != nil {
@@ -345,10 +364,12 @@ func TestWhatIsReadIsWhatIsKept(t *testing.T) {
 func TestContainersThatAreNotKeptAreNotRead(t *testing.T) {
 	t.Parallel()
 	info := protobuf(t)
-	for _, count := range []int{1, containersMost / containerCost, containersMost/containerCost + 1} {
+	for _, count := range []int{1, containersMost / containerCost,
+		containersMost/containerCost + 1} {
 		pod := meshed("web-0", "5d1c")
 		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-		pod.Spec.Containers = make([]corev1.Container, count-1) // beside one that is an init container
+		// beside one that is an init container
+		pod.Spec.Containers = make([]corev1.Container, count-1)
 		data, err := runtime.Encode(info.Serializer, pod)
 		if err != nil {
 			t.Fatal(err)

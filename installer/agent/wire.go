@@ -12,9 +12,11 @@ import (
 func Describe(pod *corev1.Pod) *kubepod.Pod {
 	p := &kubepod.Pod{
 		Metadata: kubepod.Metadata{
-			Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Labels: pod.Labels, Annotations: pod.Annotations,
+			Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Labels: pod.Labels,
+			Annotations: pod.Annotations,
 		},
-		Spec: kubepod.Spec{InitContainers: describe(pod.Spec.InitContainers), Containers: describe(pod.Spec.Containers)},
+		Spec: kubepod.Spec{InitContainers: describe(pod.Spec.InitContainers),
+			Containers: describe(pod.Spec.Containers)},
 	}
 	if class := pod.Spec.RuntimeClassName; class != nil {
 		p.Spec.RuntimeClassName = *class

@@ -21,7 +21,8 @@ func TestFactsAreThoseOfThePodInJSON(t *testing.T) {
 	full := corev1.Container{
 		Name: "istio-proxy", Args: []string{"proxy", "sidecar"}, RestartPolicy: &always,
 		Env: []corev1.EnvVar{
-			{Name: "A", Value: "a"}, {Name: "B", ValueFrom: &corev1.EnvVarSource{}}, {Name: "A", Value: "again"}, {Name: "C"},
+			{Name: "A", Value: "a"}, {Name: "B", ValueFrom: &corev1.EnvVarSource{}},
+			{Name: "A", Value: "again"}, {Name: "C"},
 		},
 		SecurityContext: &corev1.SecurityContext{RunAsUser: &one, RunAsGroup: &two},
 	}
@@ -29,7 +30,8 @@ func TestFactsAreThoseOfThePodInJSON(t *testing.T) {
 		"empty": {},
 		"full": {
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "shop", Name: "web-0", UID: "u", Labels: map[string]string{"l": "1"}, Annotations: map[string]string{"a": "2"},
+				Namespace: "shop", Name: "web-0", UID: "u", Labels: map[string]string{"l": "1"},
+				Annotations: map[string]string{"a": "2"},
 			},
 			Spec: corev1.PodSpec{
 				InitContainers:  []corev1.Container{full, {Name: "migrate"}},

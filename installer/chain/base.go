@@ -20,7 +20,8 @@ func wrapName(original string) string {
 // asList writes a single plugin as a list: the object as it is, but for its indentation. The
 // runtime merges no drop-ins into a single plugin, so it must not begin to.
 func (n *network) asList() []byte {
-	return fmt.Appendf(nil, "{\n  \"cniVersion\": %q,\n  \"name\": %q,\n  \"loadOnlyInlinedPlugins\": true,\n  \"plugins\": [\n    %s\n  ]\n}\n",
+	return fmt.Appendf(nil, "{\n  \"cniVersion\": %q,\n  \"name\": %q,\n  "+
+		"\"loadOnlyInlinedPlugins\": true,\n  \"plugins\": [\n    %s\n  ]\n}\n",
 		n.version, n.name, n.file.indented())
 }
 
@@ -31,7 +32,8 @@ func (f File) indented() []byte {
 
 // mark says in a list that asList made which file it wraps.
 func mark(list []byte, original string) []byte {
-	return bytes.Replace(list, []byte("\n  \"plugins\""), fmt.Appendf(nil, "\n  %q: %q,\n  \"plugins\"", marker, original), 1)
+	return bytes.Replace(list, []byte("\n  \"plugins\""),
+		fmt.Appendf(nil, "\n  %q: %q,\n  \"plugins\"", marker, original), 1)
 }
 
 // wrapped returns the name of the file that a list wraps, if it does.

@@ -76,80 +76,105 @@ func TestDays(t *testing.T) {
 	single2 := strings.Replace(single, "flannel", "flannel-2", 1)
 	rows := map[string]func(*day){
 		"an earlier primary appears": func(y *day) {
-			y.write("10-x.conflist", flannel).install(spec(Inline)).write("05-y.conflist", newer).state(spec(Inline), Absent)
+			y.write("10-x.conflist", flannel).install(spec(Inline)).write("05-y.conflist", newer).
+				state(spec(Inline), Absent)
 			y.install(spec(Inline)).state(spec(Inline), Effective).file("10-x.conflist", flannel)
 			y.uninstall().file("05-y.conflist", newer)
 		},
 		"an earlier network comes and goes": func(y *day) {
 			y.write("10-x.conflist", flannel).install(spec(DropIn))
-			y.write("05-y.conflist", strings.Replace(flannel, "cbr0", "cbr1", 1)).state(spec(DropIn), Absent).install(spec(DropIn))
-			y.has("05-y.conflist", "10-x.conflist", "cbr0", "cbr0/"+DropInName, "cbr1", "cbr1/"+DropInName)
-			y.remove("05-y.conflist").state(spec(DropIn), Effective) // at once: nobody has to do anything
-			y.install(spec(DropIn)).has("10-x.conflist", "cbr0", "cbr0/"+DropInName).uninstall().has("10-x.conflist")
+			y.write("05-y.conflist", strings.Replace(flannel, "cbr0", "cbr1", 1)).
+				state(spec(DropIn), Absent).install(spec(DropIn))
+			y.has("05-y.conflist", "10-x.conflist", "cbr0", "cbr0/"+DropInName, "cbr1",
+				"cbr1/"+DropInName)
+			// at once: nobody has to do anything
+			y.remove("05-y.conflist").state(spec(DropIn), Effective)
+			y.install(spec(DropIn)).has("10-x.conflist", "cbr0", "cbr0/"+DropInName).uninstall().
+				has("10-x.conflist")
 		},
 		"the network is renamed": func(y *day) {
-			y.write("10-x.conflist", flannel).install(spec(DropIn)).has("10-x.conflist", "cbr0", "cbr0/"+DropInName)
-			y.write("10-x.conflist", strings.Replace(flannel, "cbr0", "cbr1", 1)).state(spec(DropIn), Absent)
-			y.install(spec(DropIn)).has("10-x.conflist", "cbr1", "cbr1/"+DropInName).uninstall().has("10-x.conflist")
+			y.write("10-x.conflist", flannel).install(spec(DropIn)).has("10-x.conflist", "cbr0",
+				"cbr0/"+DropInName)
+			y.write("10-x.conflist", strings.Replace(flannel, "cbr0", "cbr1", 1)).
+				state(spec(DropIn), Absent)
+			y.install(spec(DropIn)).has("10-x.conflist", "cbr1", "cbr1/"+DropInName).uninstall().
+				has("10-x.conflist")
 		},
 		"a copy follows the primary": func(y *day) {
-			y.write("10-x.conflist", flannel).install(spec(Owned)).write("10-x.conflist", newer).state(spec(Owned), Stale)
+			y.write("10-x.conflist", flannel).install(spec(Owned)).write("10-x.conflist", newer).
+				state(spec(Owned), Stale)
 			y.install(spec(Owned)).state(spec(Owned), Effective)
 			y.file(ownedName, strings.Replace(newer, "]", ","+ourEntry+"]", 1))
 		},
 		"a copy of nothing goes": func(y *day) {
-			y.write("10-x.conflist", flannel).install(spec(Owned)).remove("10-x.conflist").state(spec(Owned), Stale)
+			y.write("10-x.conflist", flannel).install(spec(Owned)).remove("10-x.conflist").
+				state(spec(Owned), Stale)
 			y.install(spec(Owned)).has().state(spec(Owned), NoNetwork)
 		},
 		"a copy of nothing goes on uninstall": func(y *day) {
-			y.write("10-x.conflist", flannel).install(spec(Owned)).remove("10-x.conflist").uninstall().has()
+			y.write("10-x.conflist", flannel).install(spec(Owned)).remove("10-x.conflist").
+				uninstall().has()
 		},
 		"the primary is half written below a copy": func(y *day) {
-			y.write("10-x.conflist", flannel).install(spec(Owned)).write("10-x.conflist", flannel[:9]).state(spec(Owned), Effective)
-			for _, try := range []func() (Plan, error){func() (Plan, error) { return Install(y.d, spec(Owned)) }, func() (Plan, error) { return Uninstall(y.d, Spec{}) }} {
+			y.write("10-x.conflist", flannel).install(spec(Owned)).write("10-x.conflist",
+				flannel[:9]).state(spec(Owned), Effective)
+			for _, try := range []func() (Plan, error){
+				func() (Plan, error) { return Install(y.d, spec(Owned)) },
+				func() (Plan, error) { return Uninstall(y.d, Spec{}) }} {
 				if plan, err := try(); refusal(err) != Broken || len(plan.Steps) != 0 {
 					y.t.Errorf("%v, %s", err, told(plan, nil))
 				}
 			}
 		},
 		"a drop-in is taken out though the primary is half written": func(y *day) {
-			y.write("10-x.conflist", flannel).install(spec(DropIn)).write("10-x.conflist", flannel[:9]).state(spec(DropIn), Broken)
+			y.write("10-x.conflist", flannel).install(spec(DropIn)).write("10-x.conflist",
+				flannel[:9]).state(spec(DropIn), Broken)
 			y.uninstall().has("10-x.conflist")
 		},
 		"our copy is put aside": func(y *day) {
-			y.write("10-x.conflist", flannel).install(spec(Owned)).remove(ownedName).write(ownedName+".cilium_bak", "").state(spec(Owned), Absent)
+			y.write("10-x.conflist", flannel).install(spec(Owned)).remove(ownedName).
+				write(ownedName+".cilium_bak", "").state(spec(Owned), Absent)
 			y.install(spec(Owned)).state(spec(Owned), Effective)
 		},
 		"a wrapped plugin reappears": func(y *day) {
-			y.write("10-x.conf", single).install(spec(Inline)).write("10-x.conf", single2).state(spec(Inline), Absent)
-			y.install(spec(Inline)).state(spec(Inline), Effective).file("10-x.conf.sidecar-cni-saved", single2)
+			y.write("10-x.conf", single).install(spec(Inline)).write("10-x.conf", single2).
+				state(spec(Inline), Absent)
+			y.install(spec(Inline)).state(spec(Inline), Effective).
+				file("10-x.conf.sidecar-cni-saved", single2)
 			y.uninstall().has("10-x.conf").file("10-x.conf", single2)
 		},
 		"a wrapped plugin reappears that sorts after its list": func(y *day) {
-			y.write("10-x.json", single).install(spec(Inline)).has("10-x.conflist", "10-x.json.sidecar-cni-saved")
-			y.write("10-x.json", single2).state(spec(Inline), Stale).install(spec(Inline)).state(spec(Inline), Effective)
+			y.write("10-x.json", single).install(spec(Inline)).has("10-x.conflist",
+				"10-x.json.sidecar-cni-saved")
+			y.write("10-x.json", single2).state(spec(Inline), Stale).install(spec(Inline)).
+				state(spec(Inline), Effective)
 			y.uninstall().has("10-x.json").file("10-x.json", single2)
 		},
 		"a wrapped plugin reappears and we leave": func(y *day) {
-			y.write("10-x.conf", single).install(spec(Inline)).write("10-x.conf", single2).uninstall().has("10-x.conf").file("10-x.conf", single2)
+			y.write("10-x.conf", single).install(spec(Inline)).write("10-x.conf", single2).
+				uninstall().has("10-x.conf").file("10-x.conf", single2)
 		},
 		"a wrapped plugin becomes a list": func(y *day) {
-			y.write("05-c.conf", single).install(spec(Inline)).write("05-c.conflist", newer).state(spec(Inline), Absent)
+			y.write("05-c.conf", single).install(spec(Inline)).write("05-c.conflist", newer).
+				state(spec(Inline), Absent)
 			y.install(spec(Inline)).has("05-c.conflist").state(spec(Inline), Effective)
 			y.uninstall().has("05-c.conflist").file("05-c.conflist", newer)
 		},
 		"the wrapping list is removed with its network": func(y *day) {
-			y.write("10-x.conf", single).install(spec(Inline)).remove("10-x.conflist").state(spec(Inline), NoNetwork)
+			y.write("10-x.conf", single).install(spec(Inline)).remove("10-x.conflist").
+				state(spec(Inline), NoNetwork)
 			y.install(spec(Inline)).has()
 		},
 		"the saved file is lost": func(y *day) {
-			y.write("10-x.conf", single).install(spec(Inline)).remove("10-x.conf.sidecar-cni-saved").state(spec(Inline), Effective)
+			y.write("10-x.conf", single).install(spec(Inline)).
+				remove("10-x.conf.sidecar-cni-saved").state(spec(Inline), Effective)
 			y.uninstall().has("10-x.conflist")
 		},
 		"another plugin joins the wrapping list": func(y *day) {
 			y.write("10-x.conf", single).install(spec(Inline))
 			list := string(y.d.tree()["10-x.conflist"].Data)
-			y.write("10-x.conflist", strings.Replace(list, "]\n}", `,{"type":"bandwidth"}]}`, 1)).state(spec(Inline), Misplaced)
+			y.write("10-x.conflist", strings.Replace(list, "]\n}", `,{"type":"bandwidth"}]}`, 1)).
+				state(spec(Inline), Misplaced)
 			y.install(spec(Inline)).state(spec(Inline), Effective)
 			n, err := y.d.tree()["10-x.conflist"].parse()
 			if err != nil || len(n.inline) != 3 || n.inline[1].kind != "bandwidth" {
@@ -157,9 +182,12 @@ func TestDays(t *testing.T) {
 			}
 			y.uninstall().has("10-x.conf").file("10-x.conf", single)
 		},
-		"what is saved is not what is wrapped": func(y *day) { // its writer came between our write and our rename
-			y.write("10-x.conf", single).install(spec(Inline)).write("10-x.conf.sidecar-cni-saved", single2).state(spec(Inline), Stale)
-			y.install(spec(Inline)).state(spec(Inline), Effective).uninstall().file("10-x.conf", single2)
+		// its writer came between our write and our rename
+		"what is saved is not what is wrapped": func(y *day) {
+			y.write("10-x.conf", single).install(spec(Inline)).write("10-x.conf.sidecar-cni-saved",
+				single2).state(spec(Inline), Stale)
+			y.install(spec(Inline)).state(spec(Inline), Effective).uninstall().file("10-x.conf",
+				single2)
 		},
 		"what may be our list cannot be read": func(y *day) {
 			y.write("10-x.conf", single).install(spec(Inline)).write("05-y.conflist", flannel)
@@ -168,7 +196,8 @@ func TestDays(t *testing.T) {
 					y.d[i].Data, y.d[i].Err = nil, fs.ErrPermission
 				}
 			}
-			y.install(spec(Inline)).state(spec(Inline), Effective).has("05-y.conflist", "10-x.conf.sidecar-cni-saved", "10-x.conflist")
+			y.install(spec(Inline)).state(spec(Inline), Effective).has("05-y.conflist",
+				"10-x.conf.sidecar-cni-saved", "10-x.conflist")
 		},
 		"what may be our list cannot be read, and something else is saved": func(y *day) {
 			y.write("10-x.conf", single).install(spec(Inline)).write("05-y.conflist", flannel)
@@ -197,47 +226,61 @@ func TestDays(t *testing.T) {
 			y.install(spec(DropIn)).state(spec(DropIn), Effective)
 			y.has("10-x.conflist", "20-y.conflist", "cbr0", "cbr0/"+DropInName)
 		},
-		"a wrapped plugin reappears as it was below a list that another plugin has joined": func(y *day) {
+		"a wrapped plugin reappears as it was below a list that another plugin has joined": func(
+			y *day) {
 			y.write("10-x.conf", single).install(spec(Inline))
-			list := strings.Replace(string(y.d.tree()["10-x.conflist"].Data), "\n  ]\n}", `,{"type":"bandwidth"},`+ourEntry+`]}`, 1)
-			y.write("10-x.conf", single).write("10-x.conflist", list).install(spec(Inline)).state(spec(Inline), Effective)
+			list := strings.Replace(string(y.d.tree()["10-x.conflist"].Data), "\n  ]\n}",
+				`,{"type":"bandwidth"},`+ourEntry+`]}`, 1)
+			y.write("10-x.conf", single).write("10-x.conflist", list).install(spec(Inline)).
+				state(spec(Inline), Effective)
 			if !strings.Contains(string(y.d.tree()["10-x.conflist"].Data), "bandwidth") {
 				y.t.Error("it has been put out again")
 			}
 		},
 		"another mesh chains itself to our copy": func(y *day) {
 			y.write("10-x.conflist", flannel).install(spec(Owned))
-			y.write(ownedName, strings.Replace(flannel, "]", ","+ourEntry+`,{"type":"istio-cni"}]`, 1)).state(spec(Owned), OtherMesh)
-			if plan, err := Install(y.d, spec(Owned)); refusal(err) != OtherMesh || len(plan.Steps) != 0 {
+			y.write(ownedName, strings.Replace(flannel, "]", ","+ourEntry+`,{"type":"istio-cni"}]`,
+				1)).state(spec(Owned), OtherMesh)
+			if plan, err := Install(y.d, spec(Owned)); refusal(err) != OtherMesh ||
+				len(plan.Steps) != 0 {
 				y.t.Errorf("%v, %s", err, told(plan, nil))
 			}
 		},
 		"another way is configured": func(y *day) {
-			y.write("10-x.conflist", flannel).install(spec(Inline)).state(spec(Owned), Effective).state(spec(DropIn), Effective)
+			y.write("10-x.conflist", flannel).install(spec(Inline)).state(spec(Owned), Effective).
+				state(spec(DropIn), Effective)
 		},
 		"a drop-in written in another way stays": func(y *day) {
-			y.write("10-x.conflist", flannel).write("cbr0/"+DropInName, ourEntry+"\n").state(spec(DropIn), Effective)
+			y.write("10-x.conflist", flannel).write("cbr0/"+DropInName, ourEntry+"\n").
+				state(spec(DropIn), Effective)
 			y.install(spec(DropIn)).file("cbr0/"+DropInName, ourEntry+"\n")
 		},
 		"drop-ins that are never loaded may be broken": func(y *day) {
-			y.write("10-x.conf", single).write("cbr0/10-y.conf", "{").install(spec(Inline)).remove("10-x.conflist")
-			y.write("10-x.conflist", strings.Replace(flannel, "{", `{"loadOnlyInlinedPlugins":true,`, 1))
-			y.install(spec(Auto)).state(spec(Auto), Effective).has("10-x.conflist", "cbr0/10-y.conf")
+			y.write("10-x.conf", single).write("cbr0/10-y.conf", "{").install(spec(Inline)).
+				remove("10-x.conflist")
+			y.write("10-x.conflist",
+				strings.Replace(flannel, "{", `{"loadOnlyInlinedPlugins":true,`, 1))
+			y.install(spec(Auto)).state(spec(Auto), Effective).has("10-x.conflist",
+				"cbr0/10-y.conf")
 		},
 		"Multus comes": func(y *day) {
 			y.write("10-x.conflist", flannel).install(spec(Owned)).write("00-multus.conf", multus)
-			y.install(spec(Auto)).has("00-multus.conf", "10-x.conflist").file("10-x.conflist", flannel).state(spec(Auto), Effective)
+			y.install(spec(Auto)).has("00-multus.conf", "10-x.conflist").file("10-x.conflist",
+				flannel).state(spec(Auto), Effective)
 		},
 		"a drop-in comes back on top of an entry": func(y *day) {
-			y.write("10-x.conflist", flannel).install(spec(Inline)).write("cbr0/"+DropInName, ourEntry).state(spec(Inline), Repeated)
+			y.write("10-x.conflist", flannel).install(spec(Inline)).write("cbr0/"+DropInName,
+				ourEntry).state(spec(Inline), Repeated)
 			y.install(spec(Inline)).state(spec(Inline), Effective).has("10-x.conflist")
 		},
 		"drop-ins of others keep their directory": func(y *day) {
 			y.write("10-x.conflist", flannel).write("cbr0/50-other.conf", `{"type":"tuning"}`)
-			y.install(spec(DropIn)).state(spec(DropIn), Effective).uninstall().has("10-x.conflist", "cbr0/50-other.conf")
+			y.install(spec(DropIn)).state(spec(DropIn), Effective).uninstall().has("10-x.conflist",
+				"cbr0/50-other.conf")
 		},
 		"a drop-in that cannot be read is written": func(y *day) {
-			y.write("10-x.conflist", flannel).install(spec(DropIn)).write("cbr0/"+DropInName, ourEntry[:7]).state(spec(DropIn), Broken)
+			y.write("10-x.conflist", flannel).install(spec(DropIn)).write("cbr0/"+DropInName,
+				ourEntry[:7]).state(spec(DropIn), Broken)
 			y.install(spec(DropIn)).state(spec(DropIn), Effective)
 		},
 	}
@@ -260,11 +303,12 @@ func TestUninstallSaysWhatIsLeft(t *testing.T) {
 	}{
 		"nobody but us":         {conf("10-x.conflist", alone), []Reason{Empty}},
 		"half written, with us": {conf("10-x.conflist", alone[:90]), []Reason{Broken}},
-		"unreadable":            {File{Name: "10-x.conflist", Err: fs.ErrPermission}, []Reason{Unreadable}},
-		"half written":          {conf("10-x.conflist", flannel[:30]), nil},
-		"clean":                 {conf("10-x.conflist", flannel), nil},
-		"no network":            {conf("README", alone), nil},
-		"of an older version":   {conf("10-x.conflist", older), nil},
+		"unreadable": {File{Name: "10-x.conflist", Err: fs.ErrPermission},
+			[]Reason{Unreadable}},
+		"half written":        {conf("10-x.conflist", flannel[:30]), nil},
+		"clean":               {conf("10-x.conflist", flannel), nil},
+		"no network":          {conf("README", alone), nil},
+		"of an older version": {conf("10-x.conflist", older), nil},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -288,7 +332,8 @@ func TestUninstallBesideUnreadableFiles(t *testing.T) {
 	for name, want := range map[string][]Reason{
 		"20-x.conflist": nil, "05-x.conflist": {Unreadable}, ownedName: nil, "20-x.conf": nil,
 	} {
-		plan, err := Uninstall(Dir{conf("10-x.conflist", flannel), {Name: name, Err: fs.ErrPermission}}, Spec{})
+		plan, err := Uninstall(Dir{conf("10-x.conflist", flannel),
+			{Name: name, Err: fs.ErrPermission}}, Spec{})
 		var got []Reason
 		if err != nil {
 			got = append(got, refusal(err))
@@ -296,10 +341,12 @@ func TestUninstallBesideUnreadableFiles(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
-		if removed := len(plan.Steps) == 1 && plan.Steps[0].Name == name; removed != (name == ownedName) {
+		if removed := len(plan.Steps) == 1 &&
+			plan.Steps[0].Name == name; removed != (name == ownedName) {
 			t.Errorf("%s: steps %v", name, plan.Steps)
 		}
-		if _, err := Uninstall(Dir{conf("10-x.conflist", flannel), {Name: name, Err: fs.ErrPermission}}, Spec{SkipsBroken: true}); err != nil {
+		if _, err := Uninstall(Dir{conf("10-x.conflist", flannel),
+			{Name: name, Err: fs.ErrPermission}}, Spec{SkipsBroken: true}); err != nil {
 			t.Errorf("%s, with a runtime that passes over it: %v", name, err)
 		}
 	}

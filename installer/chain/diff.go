@@ -43,7 +43,8 @@ func unified(from, to File) string {
 	after := min(tail, context)
 	endA, endB := len(a)-tail+after, len(b)-tail+after
 	var out strings.Builder
-	fmt.Fprintf(&out, "--- %s\n+++ %s\n@@ -%s +%s @@\n", label(from), label(to), hunk(start, endA), hunk(start, endB))
+	fmt.Fprintf(&out, "--- %s\n+++ %s\n@@ -%s +%s @@\n", label(from), label(to), hunk(start, endA),
+		hunk(start, endB))
 	write(&out, " ", a[start:head])
 	write(&out, "-", a[head:len(a)-tail])
 	write(&out, "+", b[head:len(b)-tail])

@@ -134,7 +134,8 @@ func (t tree) inside(dir string) bool {
 func (t tree) primary() (File, error) {
 	confs := t.confs()
 	if len(confs) == 0 {
-		return File{}, refuse(NoNetwork, "", "no file is a network: waiting for the network plugin to write one")
+		return File{}, refuse(NoNetwork, "", "no file is a network: waiting for the network "+
+			"plugin to write one")
 	}
 	return t[confs[0]], nil
 }

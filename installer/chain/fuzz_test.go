@@ -76,16 +76,20 @@ func (s shapes) blank() string {
 
 func (s shapes) list() string {
 	members := []string{
-		s.member(`"name"`, `"x"`), s.member(s.one(`"cniVersion"`, `"cni\u0056ersion"`), `"1.0.0"`), s.member(`"plugins"`, s.plugins()),
+		s.member(`"name"`, `"x"`), s.member(s.one(`"cniVersion"`, `"cni\u0056ersion"`), `"1.0.0"`),
+		s.member(`"plugins"`, s.plugins()),
 	}
 	for range s.rand.IntN(3) {
-		members = append(members, s.member(s.one(`"\u2028"`, `"Plugins"`, `"\""`, `""`, `"]"`), s.value()))
+		members = append(members,
+			s.member(s.one(`"\u2028"`, `"Plugins"`, `"\""`, `""`, `"]"`), s.value()))
 	}
 	s.rand.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
 	if s.rand.IntN(4) == 0 {
-		members = append([]string{s.member(`"plugins"`, s.one("null", "[]", "{}", `[{"type":"never"}]`))}, members...)
+		members = append([]string{s.member(`"plugins"`,
+			s.one("null", "[]", "{}", `[{"type":"never"}]`))}, members...)
 	}
-	return s.blank() + "{" + s.blank() + strings.Join(members, s.blank()+","+s.blank()) + s.blank() + "}" + s.blank()
+	return s.blank() + "{" + s.blank() + strings.Join(members, s.blank()+","+s.blank()) +
+		s.blank() + "}" + s.blank()
 }
 
 func (s shapes) plugins() string {
@@ -102,13 +106,19 @@ func (s shapes) plugin(kind string) string {
 	for range s.rand.IntN(3) {
 		more += "," + s.blank() + s.member(s.one(`"a"`, `"é"`, `"plugins"`), s.value())
 	}
-	return "{" + s.blank() + s.member(s.one(`"type"`, `"type"`, `"Type"`, `"t\u0079pe"`), `"`+kind+`"`) + more + s.blank() + "}"
+	return "{" + s.blank() +
+		s.member(s.one(`"type"`, `"type"`, `"Type"`, `"t\u0079pe"`), `"`+kind+`"`) + more +
+		s.blank() + "}"
 }
 
-func (s shapes) member(key, value string) string { return key + s.blank() + ":" + s.blank() + value }
+func (s shapes) member(key,
+	value string) string {
+	return key + s.blank() + ":" + s.blank() + value
+}
 
 func (s shapes) value() string {
-	return s.one(`-1.50e+2`, `"}],{["`, `"\\"`, `null`, `[[],{}]`, `{"plugins":[{"type":"sidecar-cni"}]}`, `12345678901234567890`, `"\ud800"`)
+	return s.one(`-1.50e+2`, `"}],{["`, `"\\"`, `null`, `[[],{}]`,
+		`{"plugins":[{"type":"sidecar-cni"}]}`, `12345678901234567890`, `"\ud800"`)
 }
 
 // wantWithAndWithout installs in each way and takes out again. It reports whether each way was
@@ -128,7 +138,8 @@ func wantWithAndWithout(t *testing.T, primary File) bool {
 		after := before.After(plan.Steps...)
 		wantLoaded(t, before, after)
 		for _, s := range plan.Steps {
-			if f := (File{Name: s.Name, Data: s.Data}); s.Op == Write && isList(primary.Name) && isList(s.Name) && f.carriesUs() {
+			if f := (File{Name: s.Name, Data: s.Data}); s.Op == Write && isList(primary.Name) &&
+				isList(s.Name) && f.carriesUs() {
 				wantAppended(t, primary.Data, s.Data)
 			}
 		}

@@ -49,7 +49,8 @@ func install(t tree, w Spec) (Plan, error) {
 		return Plan{}, err
 	}
 	if s := goal.look(w); way != Standalone && !s.Effective {
-		return Plan{}, refuse(Shadowed, s.Primary, "%s would be loaded in spite of our changes to %s: remove it", s.Primary, p.Primary)
+		return Plan{}, refuse(Shadowed, s.Primary, "%s would be loaded in spite of our changes "+
+			"to %s: remove it", s.Primary, p.Primary)
 	}
 	return p, nil
 }
@@ -123,7 +124,8 @@ func (t tree) clone() tree { return t.dir().tree() }
 
 func (t tree) dropIn(now tree, n *network, c claim) error {
 	if f, ok := t[n.name]; ok && !f.Mode.IsDir() {
-		return refuse(Taken, n.name, "%s is a file: no place for drop-ins of the network; rename it, or configure another way", n.name)
+		return refuse(Taken, n.name, "%s is a file: no place for drop-ins of the network; rename "+
+			"it, or configure another way", n.name)
 	}
 	if d, ok := now[n.name]; ok {
 		t[n.name] = d
@@ -162,7 +164,8 @@ func (t tree) wrap(now tree, n *network, c claim) error {
 	original := n.file.Name
 	name, saved := wrapName(original), original+SavedSuffix
 	if t.has(name) {
-		return refuse(Taken, name, "%s is there beside %s: one of them has to go before the other can be chained to", name, original)
+		return refuse(Taken, name, "%s is there beside %s: one of them has to go before the "+
+			"other can be chained to", name, original)
 	}
 	list, err := n.copied(c)
 	if err != nil {

@@ -48,7 +48,8 @@ func layouts(t testing.TB) []layout {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := layout{name: strings.TrimSuffix(filepath.Base(file), ".txtar"), file: file, about: archive.Comment}
+		l := layout{name: strings.TrimSuffix(filepath.Base(file), ".txtar"), file: file,
+			about: archive.Comment}
 		for _, f := range archive.Files {
 			if name, ok := strings.CutPrefix(f.Name, "before/"); ok {
 				l.before = append(l.before, toFile(name, f.Data))
@@ -175,7 +176,8 @@ func golden(t *testing.T, file string, text []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(text), "\n")); diff != "" {
+	if diff := cmp.Diff(strings.Split(string(want), "\n"),
+		strings.Split(string(text), "\n")); diff != "" {
 		t.Errorf("%s (-is +should be); if it should, run go test . -run '^TestLayouts$' -update\n%s", file, diff)
 	}
 }

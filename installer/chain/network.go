@@ -76,7 +76,8 @@ func (f File) parse() (*network, error) {
 		return nil, f.broken(err)
 	}
 	if err := utils.ValidateNetworkName(n.name); err != nil {
-		return nil, refuse(Broken, f.Name, "%s: network name %q: %s: the runtime starts no pod with it", f.Name, n.name, err.Msg)
+		return nil, refuse(Broken, f.Name,
+			"%s: network name %q: %s: the runtime starts no pod with it", f.Name, n.name, err.Msg)
 	}
 	return n, nil
 }
@@ -98,7 +99,8 @@ func (n *network) readList() error {
 		return fmt.Errorf("have %d plugins, libcni has %d", len(spans), len(list.Plugins))
 	}
 	for i, p := range list.Plugins {
-		n.inline = append(n.inline, entry{kind: p.Network.Type, data: spans[i].of(n.file.Data), file: n.file.Name})
+		n.inline = append(n.inline,
+			entry{kind: p.Network.Type, data: spans[i].of(n.file.Data), file: n.file.Name})
 	}
 	return nil
 }
@@ -143,7 +145,8 @@ func (f File) unreadable() error {
 }
 
 func (f File) broken(err error) error {
-	return refuse(Broken, f.Name, "load %s: %v: waiting for its writer to finish or mend it; the runtime may have no network meanwhile", f.Name, err)
+	return refuse(Broken, f.Name, "load %s: %v: waiting for its writer to finish or mend it; the "+
+		"runtime may have no network meanwhile", f.Name, err)
 }
 
 // chainable says why no entry of ours can run in a network.
@@ -154,12 +157,15 @@ func (n *network) chainable() error {
 	case len(chain) == 0:
 		return refuse(Empty, name, "%s has no plugins: nothing to be chained to", name)
 	case !slices.ContainsFunc(chain, func(e entry) bool { return !e.ours() }):
-		return refuse(Empty, name, "%s has no plugin but ours: remove it, or let the network plugin write it anew", name)
+		return refuse(Empty, name, "%s has no plugin but ours: remove it, or let the network "+
+			"plugin write it anew", name)
 	case foreign >= 0:
 		file := n.merged[foreign].file
-		return refuse(Taken, file, "%s has an entry of type %s that is somebody else's: remove it", file, names.Plugin)
+		return refuse(Taken, file, "%s has an entry of type %s that is somebody else's: remove it",
+			file, names.Plugin)
 	case !slices.Contains(names.CNIVersions, n.version):
-		return refuse(Version, name, "%s has cniVersion %q: want one of %q to chain a plugin; set it in the network plugin's configuration", name, n.version, names.CNIVersions)
+		return refuse(Version, name, "%s has cniVersion %q: want one of %q to chain a plugin; "+
+			"set it in the network plugin's configuration", name, n.version, names.CNIVersions)
 	}
 	return nil
 }
@@ -168,7 +174,8 @@ func (n *network) chainable() error {
 func (n *network) mesh() error {
 	for _, e := range n.chain() {
 		if slices.Contains(otherMeshes, e.kind) {
-			return refuse(OtherMesh, e.file, "%s runs %s, another mesh's redirect plugin: nothing is written; uninstall %s, or this plugin", e.file, e.kind, e.kind)
+			return refuse(OtherMesh, e.file, "%s runs %s, another mesh's redirect plugin: "+
+				"nothing is written; uninstall %s, or this plugin", e.file, e.kind, e.kind)
 		}
 	}
 	return nil

@@ -12,7 +12,8 @@ import (
 
 func TestDiff(t *testing.T) {
 	t.Parallel()
-	d := Dir{conf("10-x.conf", "{\n  \"name\": \"x\",\n  \"cniVersion\": \"0.4.0\",\n  \"type\": \"bridge\"\n}")}
+	d := Dir{conf("10-x.conf", "{\n  \"name\": \"x\",\n  \"cniVersion\": \"0.4.0\",\n  \"type\": "+
+		"\"bridge\"\n}")}
 	w := Spec{Way: Inline, Entry: []byte(`{"type":"sidecar-cni","n":1}`)}
 	plan, err := Install(d, w)
 	if err != nil {
@@ -78,7 +79,8 @@ func TestDiffIsAPatch(t *testing.T) {
 		disk := newDisk(t, l.before)
 		cmd := exec.Command("git", "apply", "--unsafe-paths", "-p0", "-")
 		cmd.Dir = disk.path
-		cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(disk.path)) // in no repository
+		// in no repository
+		cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(disk.path))
 		cmd.Stdin = strings.NewReader(plan.Diff(l.before))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v: %s", l.name, err, out)

@@ -38,7 +38,8 @@ func changes() []change {
 	ends := []Spec{{}, spec(Inline), spec(DropIn), spec(Owned), spec(Standalone)}
 	for _, from := range ends {
 		for _, to := range ends {
-			if pair := string(from.Way + to.Way); pair == "ownedstandalone" || pair == "standaloneowned" {
+			if pair := string(from.Way + to.Way); pair == "ownedstandalone" ||
+				pair == "standaloneowned" {
 				continue // in no directory are both open
 			}
 			all = append(all, change{from, to})
@@ -142,7 +143,8 @@ func (k killed) runs(w Spec) bool { return slices.Contains([]Way{Inline, DropIn,
 func TestTheRuntimeIsReplacedByAnOlderOne(t *testing.T) {
 	t.Parallel()
 	for _, l := range layouts(t) {
-		if _, err := newDisk(t, l.before).load(false); err != nil || l.name == "unreadable" || strings.HasPrefix(l.name, "multus") {
+		if _, err := newDisk(t, l.before).load(false); err != nil || l.name == "unreadable" ||
+			strings.HasPrefix(l.name, "multus") {
 			continue
 		}
 		t.Run(l.name, func(t *testing.T) {

@@ -12,10 +12,10 @@ import (
 
 // A network's file is edited as text, not decoded and encoded again: what is not our entry keeps
 // its bytes. encoding/json would sort the keys, write numbers anew (1500.0, 1e9, those beyond
-// float64), escape <, > and &, drop all but one of two equal keys, and undo the layout. None of that
-// changes what a runtime does, but the file is somebody else's: its owner, who compares it or finds
-// it by its digest, would see a change that is not ours and write the file again, without our entry.
-// encoding/json only says where values begin and end.
+// float64), escape <, > and &, drop all but one of two equal keys, and undo the layout. None of
+// that changes what a runtime does, but the file is somebody else's: its owner, who compares it or
+// finds it by its digest, would see a change that is not ours and write the file again, without our
+// entry. encoding/json only says where values begin and end.
 
 // span is where a value stands in a document.
 type span struct{ from, to int }

@@ -14,14 +14,24 @@ func TestOurEntryIsLaidOutLikeItsNeighbours(t *testing.T) {
 	t.Parallel()
 	const short = `{"type":"sidecar-cni"}`
 	rows := map[string]string{
-		"one line":                     `{"name":"a","cniVersion":"1.0.0","plugins":[{"type":"x"}<,{"type":"sidecar-cni"}>]}`,
-		"one line with blanks":         `{"name":"a","cniVersion":"1.0.0","plugins":[ {"type":"x"}<, {"type":"sidecar-cni"}> ]}` + "\n",
-		"a line a plugin":              "{\"name\":\"a\",\"cniVersion\":\"1.0.0\",\"plugins\":[\n  {\"type\":\"x\"},\n  {\"type\":\"y\"}<,\n  {\"type\":\"sidecar-cni\"}>\n]}",
-		"comma first":                  "{\"name\":\"a\",\"cniVersion\":\"1.0.0\",\"plugins\":[{\"type\":\"x\"}\n  , {\"type\":\"y\"}<, {\"type\":\"sidecar-cni\"}>\n]}",
-		"tabs":                         "{\n\t\"name\": \"a\",\n\t\"cniVersion\": \"1.0.0\",\n\t\"plugins\": [\n\t\t{\n\t\t\t\"type\": \"x\"\n\t\t}<,\n\t\t{\n\t\t\t\"type\": \"sidecar-cni\"\n\t\t}>\n\t]\n}\n",
-		"ends of lines as on DOS":      "{\r\n  \"name\": \"a\",\r\n  \"cniVersion\": \"1.0.0\",\r\n  \"plugins\": [\r\n    {\r\n      \"type\": \"x\"\r\n    }<,\r\n    {\r\n      \"type\": \"sidecar-cni\"\r\n    }>\r\n  ]\r\n}\r\n",
-		"brackets together":            "{\"name\": \"a\", \"cniVersion\": \"1.0.0\", \"plugins\": [{\n  \"type\": \"x\"\n}, {\n  \"type\": \"y\"\n}<, {\n  \"type\": \"sidecar-cni\"\n}>]}",
-		"no indentation":               "{\n\"name\": \"a\",\n\"cniVersion\": \"1.0.0\",\n\"plugins\": [\n{\n\"type\": \"x\"\n}<,\n{\n\"type\": \"sidecar-cni\"\n}>\n]\n}",
+		"one line":             `{"name":"a","cniVersion":"1.0.0","plugins":[{"type":"x"}<,{"type":"sidecar-cni"}>]}`,
+		"one line with blanks": `{"name":"a","cniVersion":"1.0.0","plugins":[ {"type":"x"}<, {"type":"sidecar-cni"}> ]}` + "\n",
+		"a line a plugin": "{\"name\":\"a\",\"cniVersion\":\"1.0.0\",\"plugins\":[\n  " +
+			"{\"type\":\"x\"},\n  {\"type\":\"y\"}<,\n  {\"type\":\"sidecar-cni\"}>\n]}",
+		"comma first": "{\"name\":\"a\",\"cniVersion\":\"1.0.0\",\"plugins\":[{\"type\":\"x\"}\n " +
+			" , {\"type\":\"y\"}<, {\"type\":\"sidecar-cni\"}>\n]}",
+		"tabs": "{\n\t\"name\": \"a\",\n\t\"cniVersion\": " +
+			"\"1.0.0\",\n\t\"plugins\": [\n\t\t{\n\t\t\t\"type\": " +
+			"\"x\"\n\t\t}<,\n\t\t{\n\t\t\t\"type\": \"sidecar-cni\"\n\t\t}>\n\t]\n}\n",
+		"ends of lines as on DOS": "{\r\n  \"name\": \"a\",\r\n  \"cniVersion\": " +
+			"\"1.0.0\",\r\n  \"plugins\": [\r\n    {\r\n      \"type\": \"x\"\r\n    }<,\r\n    " +
+			"{\r\n      \"type\": \"sidecar-cni\"\r\n    }>\r\n  ]\r\n}\r\n",
+		"brackets together": "{\"name\": \"a\", \"cniVersion\": \"1.0.0\", " +
+			"\"plugins\": [{\n  \"type\": \"x\"\n}, {\n  \"type\": \"y\"\n}<, {\n  \"type\": " +
+			"\"sidecar-cni\"\n}>]}",
+		"no indentation": "{\n\"name\": \"a\",\n\"cniVersion\": " +
+			"\"1.0.0\",\n\"plugins\": [\n{\n\"type\": \"x\"\n}<,\n{\n\"type\": " +
+			"\"sidecar-cni\"\n}>\n]\n}",
 		"first key on the brace":       "{\"name\":\"a\",\"cniVersion\":\"1.0.0\",\"plugins\":[\n    { \"type\": \"x\",\n      \"mtu\": 1 }<,\n    {\n        \"type\": \"sidecar-cni\"\n      }>\n]}",
 		"first key on the brace, tabs": "{\"name\":\"a\",\"cniVersion\":\"1.0.0\",\"plugins\":[\n\t{ \"type\": \"x\",\n\t  \"mtu\": 1\n\t}<,\n\t{\n\t\t\"type\": \"sidecar-cni\"\n\t}>\n]}",
 		"keys after the list":          `{"plugins":[{"type":"x"}<,{"type":"sidecar-cni"}>],"cniVersion":"1.0.0","name":"a","x":[{}]}`,
@@ -66,14 +76,18 @@ func TestAnEntryThatIsThereAlready(t *testing.T) {
 		before, want, without string
 		reason                Reason
 	}{
-		"whole":                   {list(a, b, ours), list(a, b, ours), list(a, b), Effective},
-		"written in another way":  {list(a, b, `{ "n": 9007199254740993, "type": "sidecar-cni" }`), list(a, b, `{ "n": 9007199254740993, "type": "sidecar-cni" }`), list(a, b), Effective},
-		"out of date":             {list(a, b, `{"type":"sidecar-cni","n":9007199254740992}`), list(a, b, ours), list(a, b), Outdated},
-		"of a key less":           {list(a, b, `{"type":"sidecar-cni"}`), list(a, b, ours), list(a, b), Outdated},
-		"in the middle":           {list(a, ours, b), list(a, b, ours), list(a, b), Misplaced},
-		"the first":               {list(ours, a, b), list(a, b, ours), list(a, b), Misplaced},
-		"twice":                   {list(a, ours, ours), list(a, ours), list(a), Repeated},
-		"twice and apart":         {list(ours, a, `{"type":"sidecar-cni"}`, b, ours), list(a, b, ours), list(a, b), Repeated},
+		"whole": {list(a, b, ours), list(a, b, ours), list(a, b), Effective},
+		"written in another way": {list(a, b, `{ "n": 9007199254740993, "type": "sidecar-cni" }`),
+			list(a, b, `{ "n": 9007199254740993, "type": "sidecar-cni" }`), list(a, b), Effective},
+		"out of date": {list(a, b, `{"type":"sidecar-cni","n":9007199254740992}`),
+			list(a, b, ours), list(a, b), Outdated},
+		"of a key less": {list(a, b, `{"type":"sidecar-cni"}`), list(a, b, ours),
+			list(a, b), Outdated},
+		"in the middle": {list(a, ours, b), list(a, b, ours), list(a, b), Misplaced},
+		"the first":     {list(ours, a, b), list(a, b, ours), list(a, b), Misplaced},
+		"twice":         {list(a, ours, ours), list(a, ours), list(a), Repeated},
+		"twice and apart": {list(ours, a, `{"type":"sidecar-cni"}`, b, ours),
+			list(a, b, ours), list(a, b), Repeated},
 		"twice before all others": {list(ours, ours, a), list(a, ours), list(a), Repeated},
 	}
 	for name, row := range rows {
@@ -81,7 +95,8 @@ func TestAnEntryThatIsThereAlready(t *testing.T) {
 			t.Parallel()
 			d := Dir{{Name: "10-x.conflist", Data: []byte(row.before), Mode: 0o600}}
 			w := Spec{Way: Inline, Entry: []byte(ours)}
-			if s := Evaluate(d, w); s.Reason != row.reason || s.Effective != (row.reason == Effective) || s.Way != Inline {
+			if s := Evaluate(d, w); s.Reason != row.reason ||
+				s.Effective != (row.reason == Effective) || s.Way != Inline {
 				t.Errorf("%+v", s)
 			}
 			plan, err := Install(d, w)
@@ -93,7 +108,8 @@ func TestAnEntryThatIsThereAlready(t *testing.T) {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 			out, err := Uninstall(d, Spec{})
-			if got := d.After(out.Steps...)[0].Data; err != nil || !bytes.Equal(got, []byte(row.without)) {
+			if got := d.After(out.Steps...)[0].Data; err != nil ||
+				!bytes.Equal(got, []byte(row.without)) {
 				t.Errorf("uninstall: %v, %s", err, got)
 			}
 		})

@@ -21,13 +21,15 @@ func InstallStandalone(d Dir, w Spec) (Plan, error) {
 		return Plan{}, err
 	}
 	if err := utils.ValidateNetworkName(w.Standalone); err != nil {
-		return Plan{}, refuse(BadEntry, "", "NetworkAttachmentDefinition %q: %s", w.Standalone, err.Msg)
+		return Plan{}, refuse(BadEntry, "", "NetworkAttachmentDefinition %q: %s", w.Standalone,
+			err.Msg)
 	}
 	t := d.tree()
 	for _, name := range t.confs() {
 		n, err := t[name].parse()
 		if name != StandaloneName && err == nil && n.name == w.Standalone {
-			return Plan{}, refuse(Taken, name, "%s is called %q too, and Multus might take that: remove it, or configure another name", name, n.name)
+			return Plan{}, refuse(Taken, name, "%s is called %q too, and Multus might take that: "+
+				"remove it, or configure another name", name, n.name)
 		}
 	}
 	goal := t.clone()
@@ -38,9 +40,11 @@ func InstallStandalone(d Dir, w Spec) (Plan, error) {
 		}
 		goal[StandaloneName] = File{Name: StandaloneName, Data: data, Mode: 0o644}
 	}
-	p := Plan{Way: Standalone, Primary: StandaloneName, Network: w.Standalone, Steps: difference(t, goal)}
+	p := Plan{Way: Standalone, Primary: StandaloneName, Network: w.Standalone,
+		Steps: difference(t, goal)}
 	for i := range p.Steps {
-		p.Steps[i].Why = fmt.Sprintf("the configuration of the NetworkAttachmentDefinition %q", w.Standalone)
+		p.Steps[i].Why = fmt.Sprintf("the configuration of the NetworkAttachmentDefinition %q",
+			w.Standalone)
 	}
 	return p, p.check()
 }
@@ -48,7 +52,8 @@ func InstallStandalone(d Dir, w Spec) (Plan, error) {
 // standalone is our entry with a name and a version of its own. An entry that has them is another
 // plugin's way of thinking.
 func (w Spec) standalone() []byte {
-	return fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":%q,%s`, w.Standalone, bytes.TrimPrefix(w.Entry, []byte("{")))
+	return fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":%q,%s`, w.Standalone,
+		bytes.TrimPrefix(w.Entry, []byte("{")))
 }
 
 // UninstallStandalone plans what takes us out of Multus' conf directory.
@@ -73,9 +78,11 @@ func EvaluateStandalone(d Dir, w Spec) State {
 		s.Effective, s.Reason = true, Effective
 		s.Text = fmt.Sprintf("%s serves the NetworkAttachmentDefinition %q", f.Name, p.Network)
 	case f.Name == "":
-		s.Reason, s.Text = Absent, fmt.Sprintf("%s is not there: the next pass writes it", StandaloneName)
+		s.Reason, s.Text = Absent,
+			fmt.Sprintf("%s is not there: the next pass writes it", StandaloneName)
 	default:
-		s.Reason, s.Text = Outdated, fmt.Sprintf("%s is another one than configured: the next pass replaces it", f.Name)
+		s.Reason, s.Text = Outdated, fmt.Sprintf("%s is another one than configured: the next "+
+			"pass replaces it", f.Name)
 	}
 	return s
 }

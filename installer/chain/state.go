@@ -25,30 +25,33 @@ type Reason string
 // The reasons. After Absent, Outdated, Misplaced, Repeated and Stale the next pass mends it; the
 // others wait for somebody.
 const (
-	Effective    Reason = "effective"
-	Absent       Reason = "absent"        // our entry is not in the chain
-	Outdated     Reason = "outdated"      // it is another one than the spec's
-	Misplaced    Reason = "misplaced"     // it is not the last of the list
-	Repeated     Reason = "repeated"      // it is there more than once
-	Stale        Reason = "stale"         // our copy or our wrapping is not of what is there now
-	NoNetwork    Reason = "no_network"    // there is no file to load
-	Unreadable   Reason = "unreadable"    // a file could not be read
-	Broken       Reason = "broken"        // a file does not parse, or not as a network
-	Empty        Reason = "empty"         // a network without another plugin
-	Version      Reason = "version"       // the network's CNI version knows no chains, or is too new for us
-	OtherMesh    Reason = "other_mesh"    // another mesh's redirect plugin is in the chain
-	Taken        Reason = "taken"         // a name that is needed is somebody else's
-	Shadowed     Reason = "shadowed"      // another file would be loaded in spite of ours
-	NoDropIns    Reason = "no_drop_ins"   // the way is not open with this runtime or network
-	Multus       Reason = "multus"        // the way is not open with Multus
-	NoMultus     Reason = "no_multus"     // the way needs Multus
-	ManyNetworks Reason = "many_networks" // the way is not open where the runtime loads several networks
-	BadEntry     Reason = "bad_entry"     // the spec's entry is none
+	Effective  Reason = "effective"
+	Absent     Reason = "absent"     // our entry is not in the chain
+	Outdated   Reason = "outdated"   // it is another one than the spec's
+	Misplaced  Reason = "misplaced"  // it is not the last of the list
+	Repeated   Reason = "repeated"   // it is there more than once
+	Stale      Reason = "stale"      // our copy or our wrapping is not of what is there now
+	NoNetwork  Reason = "no_network" // there is no file to load
+	Unreadable Reason = "unreadable" // a file could not be read
+	Broken     Reason = "broken"     // a file does not parse, or not as a network
+	Empty      Reason = "empty"      // a network without another plugin
+	// the network's CNI version knows no chains, or is too new for us
+	Version   Reason = "version"
+	OtherMesh Reason = "other_mesh"  // another mesh's redirect plugin is in the chain
+	Taken     Reason = "taken"       // a name that is needed is somebody else's
+	Shadowed  Reason = "shadowed"    // another file would be loaded in spite of ours
+	NoDropIns Reason = "no_drop_ins" // the way is not open with this runtime or network
+	Multus    Reason = "multus"      // the way is not open with Multus
+	NoMultus  Reason = "no_multus"   // the way needs Multus
+	// the way is not open where the runtime loads several networks
+	ManyNetworks Reason = "many_networks"
+	BadEntry     Reason = "bad_entry" // the spec's entry is none
 )
 
 // Reasons lists them all.
 var Reasons = []Reason{
-	Effective, Absent, Outdated, Misplaced, Repeated, Stale, NoNetwork, Unreadable, Broken, Empty, Version, OtherMesh, Taken,
+	Effective, Absent, Outdated, Misplaced, Repeated, Stale, NoNetwork, Unreadable, Broken, Empty,
+	Version, OtherMesh, Taken,
 	Shadowed, NoDropIns, Multus, NoMultus, ManyNetworks, BadEntry,
 }
 
@@ -75,14 +78,18 @@ func Evaluate(d Dir, w Spec) State {
 	s := t.look(w)
 	p, err := install(t, w)
 	switch {
-	case reason(err) == OtherMesh: // also where a copy of ours, from before, is what the runtime loads
+	case reason(err) == OtherMesh:
+		// also where a copy of ours, from before, is what the runtime loads
 		return s.refused(err)
 	case err == nil && p.Way == Standalone:
-		return State{Effective: true, Reason: Effective, Way: p.Way, Primary: s.Primary, Network: s.Network,
-			Text: fmt.Sprintf("%s begins with Multus: pods are redirected that ask for a NetworkAttachmentDefinition %q", s.Primary, w.Standalone)}
+		return State{Effective: true, Reason: Effective, Way: p.Way, Primary: s.Primary,
+			Network: s.Network,
+			Text: fmt.Sprintf("%s begins with Multus: pods are redirected that ask for a "+
+				"NetworkAttachmentDefinition %q", s.Primary, w.Standalone)}
 	case s.Effective && err == nil && p.renews(s.Primary):
 		s.Effective, s.Reason = false, Stale
-		s.Text = fmt.Sprintf("%s is not what the network plugin has written since: the next pass mends it", s.Primary)
+		s.Text = fmt.Sprintf("%s is not what the network plugin has written since: the next pass "+
+			"mends it", s.Primary)
 	case !s.Effective && err != nil:
 		return s.refused(err)
 	}
@@ -143,7 +150,8 @@ func (n *network) find(s State, w Spec) State {
 		return s
 	}
 	if len(ours) == 0 {
-		return report(Absent, "%s has no entry of type %s: the next pass puts it there", s.Primary, names.Plugin)
+		return report(Absent, "%s has no entry of type %s: the next pass puts it there", s.Primary,
+			names.Plugin)
 	}
 	e := ours[0]
 	s.Way = n.way(e)
@@ -151,11 +159,14 @@ func (n *network) find(s State, w Spec) State {
 	case len(ours) == len(n.chain()):
 		return s.refused(n.chainable())
 	case len(ours) > 1:
-		return report(Repeated, "%s has our entry %d times: the next pass leaves one", s.Primary, len(ours))
+		return report(Repeated, "%s has our entry %d times: the next pass leaves one", s.Primary,
+			len(ours))
 	case !same(e.data, w.Entry):
-		return report(Outdated, "%s has another entry than configured: the next pass replaces it", e.file)
+		return report(Outdated, "%s has another entry than configured: the next pass replaces it",
+			e.file)
 	case s.Way != DropIn && !n.inline[len(n.inline)-1].ours():
-		return report(Misplaced, "%s has our entry before others: the next pass moves it to the end", e.file)
+		return report(Misplaced,
+			"%s has our entry before others: the next pass moves it to the end", e.file)
 	}
 	s.Effective = true
 	return report(Effective, "%s runs our entry from %s", s.Primary, e.file)

@@ -21,18 +21,22 @@ type others struct {
 func (o *others) write(d Dir) Dir {
 	o.last++
 	name, dropIn := "10-x.conflist", ""
-	data := fmt.Sprintf(`{"name":"x","cniVersion":"0.4.0","plugins":[{"type":"bridge","mtu":%d}]}`, o.last)
+	data := fmt.Sprintf(`{"name":"x","cniVersion":"0.4.0","plugins":[{"type":"bridge","mtu":%d}]}`,
+		o.last)
 	switch o.rand.IntN(8) {
 	case 0:
 		data = data[:o.rand.IntN(len(data))]
 	case 1:
-		name, data = "05-y.conf", fmt.Sprintf("{\n\t\"type\":\"ptp\",\"name\":\"y\",\"cniVersion\":\"1.0.0\",\"mtu\":%d\n}\n", o.last)
+		name, data = "05-y.conf",
+			fmt.Sprintf("{\n\t\"type\":\"ptp\",\"name\":\"y\",\"cniVersion\":\"1.0.0\",\"mtu\":%d\n}\n", o.last)
 	case 2:
-		name, data = "07-z.json", fmt.Sprintf(`{"type":"ptp","name":"z","cniVersion":"1.0.0","mtu":%d}`, o.last)
+		name, data = "07-z.json",
+			fmt.Sprintf(`{"type":"ptp","name":"z","cniVersion":"1.0.0","mtu":%d}`, o.last)
 	case 3:
 		name, data = "07-z.json", data[:o.rand.IntN(len(data))]
 	case 4:
-		name, data, dropIn = "20-w.conflist", `{"name":"w","cniVersion":"1.1.0","plugins":[{"type":"macvlan"}]}`, "w/10-tuning.conf"
+		name, data, dropIn = "20-w.conflist",
+			`{"name":"w","cniVersion":"1.1.0","plugins":[{"type":"macvlan"}]}`, "w/10-tuning.conf"
 	}
 	steps := []Step{{Op: Write, Name: name, Data: []byte(data), Mode: 0o644}}
 	if dropIn != "" {
@@ -42,7 +46,8 @@ func (o *others) write(d Dir) Dir {
 		if !d.tree().has("w") {
 			d = d.After(Step{Op: MakeDir, Name: "w", Mode: fs.ModeDir | 0o755})
 		}
-		steps = append(steps, Step{Op: Write, Name: dropIn, Data: []byte(`{"type":"tuning"}`), Mode: 0o600})
+		steps = append(steps, Step{Op: Write, Name: dropIn, Data: []byte(`{"type":"tuning"}`),
+			Mode: 0o600})
 	}
 	o.dir = o.dir.After(steps...)
 	return d.After(steps...)
@@ -76,7 +81,8 @@ func TestOtherWriters(t *testing.T) {
 					d = o.write(d)
 					log = append(log, fmt.Sprintf("others: %q", o.dir.text()))
 				}
-				if !d.tree()[s.Name].equal(planned.tree()[s.Name]) || s.Op == Rename && !d.tree()[s.To].equal(planned.tree()[s.To]) {
+				if !d.tree()[s.Name].equal(planned.tree()[s.Name]) ||
+					s.Op == Rename && !d.tree()[s.To].equal(planned.tree()[s.To]) {
 					break
 				}
 				if s.Op == RemoveDir && d.tree().inside(s.Name) {

@@ -69,7 +69,8 @@ func Define(to *pflag.FlagSet, groups []Group) {
 		for _, one := range g.Settings {
 			v := &value{of: one}
 			if err := v.Set(one.Initial); err != nil {
-				panic(fmt.Sprintf("--%s: its default: %v", one.Name, err)) // a mistake in the table, which every start would meet
+				// a mistake in the table, which every start would meet
+				panic(fmt.Sprintf("--%s: its default: %v", one.Name, err))
 			}
 			f := to.VarPF(v, one.Name, "", one.About)
 			if v.Type() == "bool" {
@@ -145,7 +146,8 @@ func FromEnvironment(to *pflag.FlagSet, environ []string, all []Group) error {
 		name, text, _ := strings.Cut(pair, "=")
 		f, ok := known[name]
 		switch {
-		case !ok && strings.HasPrefix(name, envPrefix) && !serviceLink.MatchString(name) && !knownVariable(name, all):
+		case !ok && strings.HasPrefix(name, envPrefix) && !serviceLink.MatchString(name) &&
+			!knownVariable(name, all):
 			return fmt.Errorf("variable %s: there is no such setting; see --help", name)
 		case !ok, f.Changed:
 		default:
@@ -182,7 +184,8 @@ func Help(out io.Writer, groups []Group) {
 			}
 		}
 	}
-	fmt.Fprintf(out, "\nEach flag has a variable of the environment: --conf-dir is %s.\n", Setting{Name: "conf-dir"}.Variable())
+	fmt.Fprintf(out, "\nEach flag has a variable of the environment: --conf-dir is %s.\n",
+		Setting{Name: "conf-dir"}.Variable())
 }
 
 // wrap breaks a text into lines of at most so many bytes.

@@ -25,7 +25,8 @@ func TestTheLogLevelIsForThePodAlone(t *testing.T) {
 	} {
 		request := httptest.NewRequest(http.MethodGet, Page, nil)
 		request.RemoteAddr = caller
-		request = request.WithContext(context.WithValue(request.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 9), Port: 9466}))
+		request = request.WithContext(context.WithValue(request.Context(), http.LocalAddrContextKey,
+			&net.TCPAddr{IP: net.IPv4(10, 0, 0, 9), Port: 9466}))
 		answer := httptest.NewRecorder()
 		fromHere(zap.NewAtomicLevel()).ServeHTTP(answer, request)
 		if answer.Code != want {

@@ -17,6 +17,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -31,7 +33,8 @@ var Words = []string{"debug", "info", "warn", "error"}
 
 const askTimeout = 3 * time.Second
 
-// New returns a log that writes to stderr, and from which level on it does. An unknown word is info.
+// New returns a log that writes to stderr, and from which level on it does. An unknown word is
+// info.
 func New(word string, stderr io.Writer) (*zap.Logger, zap.AtomicLevel) {
 	at, err := zapcore.ParseLevel(word)
 	if err != nil {
@@ -40,17 +43,27 @@ func New(word string, stderr io.Writer) (*zap.Logger, zap.AtomicLevel) {
 	level := zap.NewAtomicLevelAt(at)
 	return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{
 		TimeKey: "time", LevelKey: "level", MessageKey: "msg",
-		EncodeTime: zapcore.RFC3339TimeEncoder, EncodeLevel: zapcore.LowercaseLevelEncoder, EncodeDuration: zapcore.StringDurationEncoder,
+		EncodeTime: zapcore.RFC3339TimeEncoder, EncodeLevel: zapcore.LowercaseLevelEncoder,
+		EncodeDuration: zapcore.StringDurationEncoder,
 	}), zapcore.Lock(zapcore.AddSync(stderr)), level)), level
 }
 
-// Ask asks the daemon at an address for its level, or with an argument for another one, and prints
-// what it is then.
-func Ask(ctx context.Context, address string, args []string, out io.Writer) error {
-	url := "http://" + address + Page
+// Ask asks the daemon that listens on an address, in the same pod, for its level, or with an
+// argument for another one, and prints what it is then.
+func Ask(ctx context.Context, listen string, args []string, out io.Writer) error {
+	if len(args) > 0 && !slices.Contains(Words, args[0]) {
+		return fmt.Errorf("log level %q: want one of %s", args[0], strings.Join(Words, ", "))
+	}
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	url := "http://" + net.JoinHostPort(host, port) + Page
 	method, body := http.MethodGet, []byte(nil)
 	if len(args) > 0 {
-		var err error
 		if body, err = json.Marshal(map[string]string{"level": args[0]}); err != nil {
 			return err
 		}
@@ -62,9 +75,11 @@ func Ask(ctx context.Context, address string, args []string, out io.Writer) erro
 	if err != nil {
 		return err
 	}
-	answer, err := (&http.Client{Transport: &http.Transport{}}).Do(request) // past any proxy of the environment
+	// past any proxy of the environment
+	answer, err := (&http.Client{Transport: &http.Transport{}}).Do(request)
 	if err != nil {
-		return fmt.Errorf("ask the daemon for its log level (--listen says where it is asked): %w", err)
+		return fmt.Errorf("ask the daemon for its log level (--listen says where it is asked): %w",
+			err)
 	}
 	defer answer.Body.Close()
 	var said struct{ Level, Error string }

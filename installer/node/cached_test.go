@@ -52,7 +52,8 @@ func TestCachedUsesOfLibcni(t *testing.T) {
 func TestCachedUses(t *testing.T) {
 	t.Parallel()
 	cached := func(conf string) string {
-		return fmt.Sprintf(`{"kind":"cniCacheV1","config":%q,"result":{}}`, base64.StdEncoding.EncodeToString([]byte(conf)))
+		return fmt.Sprintf(`{"kind":"cniCacheV1","config":%q,"result":{}}`,
+			base64.StdEncoding.EncodeToString([]byte(conf)))
 	}
 	dir := t.TempDir()
 	lay(t, filepath.Join(dir, "results"), files{
@@ -63,7 +64,8 @@ func TestCachedUses(t *testing.T) {
 		"sub/folder": "x",
 	})
 	n, err := node.CachedUses(dir, "sidecar-cni")
-	if n != 1 || err == nil || !strings.Contains(err.Error(), "truncated") || !strings.Contains(err.Error(), "nonsense") {
+	if n != 1 || err == nil || !strings.Contains(err.Error(), "truncated") ||
+		!strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("%d uses, %v", n, err)
 	}
 }

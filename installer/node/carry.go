@@ -116,7 +116,8 @@ func find(d chain.Dir, name string) (chain.File, bool) {
 }
 
 func equal(a, b chain.File) bool {
-	return a.Mode.IsDir() == b.Mode.IsDir() && a.Mode.Perm() == b.Mode.Perm() && (a.Err == nil) == (b.Err == nil) && bytes.Equal(a.Data, b.Data)
+	return a.Mode.IsDir() == b.Mode.IsDir() && a.Mode.Perm() == b.Mode.Perm() &&
+		(a.Err == nil) == (b.Err == nil) && bytes.Equal(a.Data, b.Data)
 }
 
 // leads is where a file is written. A link stays one, if what it leads to is in the directory too;
@@ -136,7 +137,8 @@ func (c Conf) leads(name string) (string, error) {
 		return "", unnamed(err)
 	}
 	if dir := filepath.Dir(target); dir != root && filepath.Dir(dir) != root {
-		return "", fmt.Errorf("it is a link to %s, out of the directory: put the file itself there, or configure another way", target)
+		return "", fmt.Errorf("it is a link to %s, out of the directory: put the file itself "+
+			"there, or configure another way", target)
 	}
 	return target, nil
 }
@@ -144,7 +146,8 @@ func (c Conf) leads(name string) (string, error) {
 // removeEmpty removes a directory if it is empty and there.
 func removeEmpty(dir string) error {
 	err := unix.Rmdir(dir)
-	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOENT) {
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) ||
+		errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	return err

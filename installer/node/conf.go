@@ -84,7 +84,8 @@ func list(dir string) ([]string, error) {
 
 // ErrDeleted is of a directory that nobody can reach by its name any more. To a container that it
 // was mounted into it looks empty, and stays so.
-var ErrDeleted = fmt.Errorf("it was deleted on the node after it was mounted: the agent has to be started anew: %w", fs.ErrNotExist)
+var ErrDeleted = fmt.Errorf("it was deleted on the node after it was mounted: the agent has to "+
+	"be started anew: %w", fs.ErrNotExist)
 
 // unlinked is ErrDeleted if an open directory is such a one.
 func unlinked(dir *os.File) error {
@@ -126,18 +127,23 @@ func missingLink(dir string) error {
 	if notLink != nil {
 		return nil //nolint:nilerr // whoever could not reach it says why
 	}
-	return fmt.Errorf("it is a link to %s, which is not there or not mounted into the agent's pod: set the chart's mountParents to false, "+
+	return fmt.Errorf("it is a link to %s, which is not there or not mounted into the agent's "+
+		"pod: set the chart's mountParents to false, "+
 		"so that the directory itself is mounted: %w", to, fs.ErrNotExist)
 }
 
-// foreignDir explains a directory that belongs to somebody else and may not be used for that reason.
+// foreignDir explains a directory that belongs to somebody else and may not be used for that
+// reason.
 func foreignDir(dir string, err error) error {
 	var stat unix.Stat_t
-	if !errors.Is(err, fs.ErrPermission) || unix.Stat(dir, &stat) != nil || int(stat.Uid) == os.Geteuid() {
+	if !errors.Is(err, fs.ErrPermission) || unix.Stat(dir, &stat) != nil ||
+		int(stat.Uid) == os.Geteuid() {
 		return nil //nolint:nilerr // the caller has the error, and this only explains it
 	}
-	return fmt.Errorf("the directory belongs to uid %d and has mode %04o, and the agent may use it only with the capability DAC_OVERRIDE: "+
-		"let root own it, or set the chart's extraCapabilities to {DAC_OVERRIDE}: %w", stat.Uid, stat.Mode&0o7777, unnamed(err))
+	return fmt.Errorf("the directory belongs to uid %d and has mode %04o, and the agent may use "+
+		"it only with the capability DAC_OVERRIDE: "+
+		"let root own it, or set the chart's extraCapabilities to {DAC_OVERRIDE}: %w", stat.Uid,
+		stat.Mode&0o7777, unnamed(err))
 }
 
 // Provide makes a directory that is missing, and its parents: what the kubelet does for a directory
@@ -180,7 +186,8 @@ func (c Conf) explainLink(name string, err error) error {
 		return err
 	}
 	return fmt.Errorf("a link to %s, which is not there or not mounted into the agent's pod: "+
-		"have the file itself in the conf directory, or use the directory that it is in: %w", to, err)
+		"have the file itself in the conf directory, or use the directory that it is in: %w", to,
+		err)
 }
 
 // explainOwner says of a file that may not be read whose it is, and what is missing.
@@ -189,8 +196,10 @@ func explainOwner(name string, err error) error {
 	if unix.Stat(name, &stat) != nil {
 		return err
 	}
-	return fmt.Errorf("it belongs to uid %d and has mode %04o, and the agent may read such a file only with the capability "+
-		"DAC_READ_SEARCH, which the chart gives it unless repair.mode is off: let root own the file, or everybody read it: %w",
+	return fmt.Errorf("it belongs to uid %d and has mode %04o, and the agent may read such a "+
+		"file only with the capability "+
+		"DAC_READ_SEARCH, which the chart gives it unless repair.mode is off: let root own the "+
+		"file, or everybody read it: %w",
 		stat.Uid, stat.Mode&0o7777, err)
 }
 
@@ -257,4 +266,7 @@ func unnamed(err error) error {
 	return err
 }
 
-func tempPattern(name string) string { return "." + strings.TrimPrefix(name, ".") + ".*" + tempSuffix }
+func tempPattern(name string) string {
+	return "." + strings.TrimPrefix(name, ".") + ".*" +
+		tempSuffix
+}

@@ -58,7 +58,9 @@ func TestRead(t *testing.T) {
 		"-rw-r----- 20-pods.conf single",
 		"-rw-r----- 30-pods.json json",
 		"-rw-r----- 40-link.conflist list",
-		"-rwxrwxrwx 50-dangling.conf  (a link to nowhere, which is not there or not mounted into the agent's pod: have the file itself in the conf directory, or use the directory that it is in: no such file or directory)",
+		"-rwxrwxrwx 50-dangling.conf  (a link to nowhere, which is not there or not mounted into " +
+			"the agent's pod: have the file itself in the conf directory, or use the directory " +
+			"that it is in: no such file or directory)",
 		"prw-r----- 60-pipe.conf  (not a regular file)",
 		"-rw-r----- 70-big.conf  (more than 4194304 bytes: not a configuration)",
 		"-rw-r----- calico-kubeconfig ",
@@ -76,7 +78,8 @@ func TestRead(t *testing.T) {
 func TestReadNothing(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "absent")
-	if d, err := (node.Conf{Path: dir}).Read(); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), dir) {
+	if d, err := (node.Conf{Path: dir}).Read(); !errors.Is(err, fs.ErrNotExist) ||
+		!strings.Contains(err.Error(), dir) {
 		t.Errorf("%v, %v", seen(d), err)
 	}
 }
@@ -107,7 +110,8 @@ func TestReadADirectoryThatWasDeletedUnderAMount(t *testing.T) {
 		removed := make(chan error)
 		go func() { removed <- os.Remove(dir) }()
 		must(<-removed)
-		if d, err := conf.Read(); err == nil || !strings.Contains(err.Error(), "has to be started anew") {
+		if d, err := conf.Read(); err == nil ||
+			!strings.Contains(err.Error(), "has to be started anew") {
 			t.Errorf("%v, %v", seen(d), err)
 		}
 	})
@@ -208,7 +212,8 @@ func TestCarryThroughLinks(t *testing.T) {
 	t.Parallel()
 	outside := lay(t, t.TempDir(), files{"pods": listConf})
 	for name, target := range map[string]string{
-		"beside": "pods.real", "below": "versions/pods", "outside": filepath.Join(outside.Path, "pods"),
+		"beside": "pods.real", "below": "versions/pods",
+		"outside": filepath.Join(outside.Path, "pods"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -218,7 +223,8 @@ func TestCarryThroughLinks(t *testing.T) {
 			was := tree(t, conf.Path)
 			err := pass(conf, "inline")
 			if name == "outside" {
-				if err == nil || !strings.Contains(err.Error(), link) || !strings.Contains(err.Error(), target) {
+				if err == nil || !strings.Contains(err.Error(), link) ||
+					!strings.Contains(err.Error(), target) {
 					t.Errorf("carried out: %v", err)
 				}
 			} else if got, _ := load(t, conf.Path); err != nil || got.Ours != 1 {
@@ -251,7 +257,8 @@ func TestCarryFollowsItsOwnSteps(t *testing.T) {
 	if diff := cmp.Diff(steps, done); diff != "" {
 		t.Errorf("told (-carried out +told):\n%s", diff)
 	}
-	if diff := cmp.Diff(map[string]string{"c.conf": "-rw-r-----\n2"}, tree(t, conf.Path)); diff != "" {
+	if diff := cmp.Diff(map[string]string{"c.conf": "-rw-r-----\n2"},
+		tree(t, conf.Path)); diff != "" {
 		t.Errorf("directory (-want +got):\n%s", diff)
 	}
 }
@@ -267,7 +274,8 @@ func TestCarryLeavesADirectoryThatIsNotEmpty(t *testing.T) {
 	must(t, err)
 	lay(t, conf.Path, files{"pods/50-theirs.conf": singleConf})
 	must(t, conf.Carry(d, p.Steps, func(chain.Step) {}))
-	if got := tree(t, conf.Path); got["pods/50-theirs.conf"] == "" || got["pods/99-sidecar-cni.conf"] != "" {
+	if got := tree(t, conf.Path); got["pods/50-theirs.conf"] == "" ||
+		got["pods/99-sidecar-cni.conf"] != "" {
 		t.Errorf("left: %q", got)
 	}
 }
@@ -275,8 +283,9 @@ func TestCarryLeavesADirectoryThatIsNotEmpty(t *testing.T) {
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	conf := lay(t, t.TempDir(), files{
-		".10-x.conf.1.sidecar-cni-tmp": "", "pods/.y.conf.2.sidecar-cni-tmp": "", "sidecar-cni.d/.token.3.sidecar-cni-tmp": "",
-		"keep.sidecar-cni-tmp": "", ".keep": "", "pods/10-x.conf": "",
+		".10-x.conf.1.sidecar-cni-tmp": "", "pods/.y.conf.2.sidecar-cni-tmp": "",
+		"sidecar-cni.d/.token.3.sidecar-cni-tmp": "",
+		"keep.sidecar-cni-tmp":                   "", ".keep": "", "pods/10-x.conf": "",
 	})
 	must(t, os.Mkdir(filepath.Join(conf.Path, ".dir.sidecar-cni-tmp"), 0o755))
 	for range 2 {
@@ -288,7 +297,8 @@ func TestSweep(t *testing.T) {
 	for _, f := range d {
 		left = append(left, f.Name)
 	}
-	if diff := cmp.Diff([]string{".keep", "keep.sidecar-cni-tmp", "pods", "pods/10-x.conf"}, left); diff != "" {
+	if diff := cmp.Diff([]string{".keep", "keep.sidecar-cni-tmp", "pods", "pods/10-x.conf"},
+		left); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 	if left := temps(tree(t, conf.Path)); len(left) != 2 {

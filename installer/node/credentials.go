@@ -28,7 +28,8 @@ func (c Credentials) Write(token, ca []byte, server string) (changed []string, e
 	case len(bytes.TrimSpace(token)) == 0:
 		return nil, fmt.Errorf("write credentials to %s: the token is empty", c.Dir)
 	case len(bytes.TrimSpace(ca)) == 0:
-		return nil, fmt.Errorf("write credentials to %s: the API server's authority is empty", c.Dir)
+		return nil, fmt.Errorf("write credentials to %s: the API server's authority is empty",
+			c.Dir)
 	}
 	if err := c.make(); err != nil {
 		return nil, fmt.Errorf("write credentials to %s: %w", c.Dir, unnamed(err))
@@ -71,18 +72,21 @@ func (c Credentials) make() error {
 	return nil
 }
 
-// kubeconfig is for kubectl as well: with it an administrator sees what the plugin sees. It is JSON,
-// which the plugin reads in less time than other YAML; what a comment would say is an extension.
+// kubeconfig is for kubectl as well: with it an administrator sees what the plugin sees. It is
+// JSON, which the plugin reads in less time than other YAML; what a comment would say is an
+// extension.
 func kubeconfig(server string) ([]byte, error) {
 	const name, cluster = names.Plugin, "local"
 	type object map[string]any
 	data, err := json.MarshalIndent(object{
 		"apiVersion": "v1", "kind": "Config", "current-context": name,
 		"contexts": []object{{"name": name, "context": object{"cluster": cluster, "user": name}}},
-		"clusters": []object{{"name": cluster, "cluster": object{"server": server, "certificate-authority": names.CA}}},
-		"users":    []object{{"name": name, "user": object{"tokenFile": names.Token}}},
+		"clusters": []object{{"name": cluster,
+			"cluster": object{"server": server, "certificate-authority": names.CA}}},
+		"users": []object{{"name": name, "user": object{"tokenFile": names.Token}}},
 		"extensions": []object{{"name": name, "extension": object{
-			"note": "Written by sidecar-cni-installer, for the sidecar-cni plugin. Changes are overwritten.",
+			"note": "Written by sidecar-cni-installer, for the sidecar-cni plugin. Changes are " +
+				"overwritten.",
 		}}},
 	}, "", "  ")
 	return append(data, '\n'), err
@@ -95,7 +99,8 @@ func (c Credentials) Remove() error {
 		return err
 	}
 	for _, name := range []string{names.Kubeconfig, names.Token, names.CA} {
-		if err := os.Remove(filepath.Join(c.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(filepath.Join(c.Dir, name)); err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove credentials: %w", err)
 		}
 	}

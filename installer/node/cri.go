@@ -25,7 +25,8 @@ const uidLabel = "io.kubernetes.pod.uid"
 func AskRuntime(ctx context.Context, socket, podUID string) (Runtime, error) {
 	ctx, cancel := context.WithTimeout(ctx, criTimeout)
 	defer cancel()
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return Runtime{}, fmt.Errorf("ask runtime at %s: %w", socket, err)
 	}
@@ -53,10 +54,11 @@ func AskRuntime(ctx context.Context, socket, podUID string) (Runtime, error) {
 // runsPod reports whether a pod has a sandbox that is ready. What comes back is compared: not every
 // runtime has to filter.
 func runsPod(ctx context.Context, client cri.RuntimeServiceClient, uid string) (bool, error) {
-	list, err := client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
-		State:         &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},
-		LabelSelector: map[string]string{uidLabel: uid},
-	}})
+	list, err := client.ListPodSandbox(ctx,
+		&cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
+			State:         &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},
+			LabelSelector: map[string]string{uidLabel: uid},
+		}})
 	return slices.ContainsFunc(list.GetItems(), func(s *cri.PodSandbox) bool {
 		return s.GetMetadata().GetUid() == uid && s.GetState() == cri.PodSandboxState_SANDBOX_READY
 	}), err
@@ -91,5 +93,6 @@ func (r *Runtime) read(status *cri.StatusResponse) {
 		return
 	}
 	// What is in use counts more than what is configured.
-	r.Chain, r.ConfDir, r.BinDirs = []byte(info["cniconfig"]), loaded.PluginConfDir, loaded.PluginDirs
+	r.Chain, r.ConfDir, r.BinDirs = []byte(info["cniconfig"]), loaded.PluginConfDir,
+		loaded.PluginDirs
 }

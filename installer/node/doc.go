@@ -12,9 +12,10 @@
 // whatever moment the writer is killed at, finds the old file or the new one.
 //
 // Be aware:
-//   - Every path means the same inside the agent's container as on the node: each directory is mounted under its own name.
-//   - Between the last look at a file and its replacement another writer has a moment. What it wrote in it is lost, and is
-//     not reported as ErrChanged.
-//   - A directory that was mounted into a container and is deleted on the node stays deleted in the container, also if the
-//     node makes another. Read says so.
+//   - Every path means the same inside the agent's container as on the node: each directory is
+//     mounted under its own name.
+//   - Between the last look at a file and its replacement another writer has a moment. What it
+//     wrote in it is lost, and is not reported as ErrChanged.
+//   - A directory that was mounted into a container and is deleted on the node stays deleted in the
+//     container, also if the node makes another. Read says so.
 package node

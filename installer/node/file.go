@@ -24,7 +24,8 @@ func isTemp(name string) bool {
 // WriteFile sees to it that a file has these contents and this mode, and reports whether it had to
 // change it. It makes no directory.
 func WriteFile(path string, data []byte, mode fs.FileMode) (changed bool, err error) {
-	if is, err := os.Lstat(path); err == nil && is.Mode() == mode.Perm() && is.Size() == int64(len(data)) {
+	if is, err := os.Lstat(path); err == nil && is.Mode() == mode.Perm() &&
+		is.Size() == int64(len(data)) {
 		if was, err := os.ReadFile(path); err == nil && bytes.Equal(was, data) {
 			return false, nil
 		}
@@ -55,7 +56,8 @@ type owner struct{ uid, gid int }
 // ownerOf returns the owner of a file, or nil if it is ours already or not there.
 func ownerOf(path string) *owner {
 	var stat unix.Stat_t
-	if unix.Stat(path, &stat) != nil || int(stat.Uid) == os.Geteuid() && int(stat.Gid) == os.Getegid() {
+	if unix.Stat(path, &stat) != nil ||
+		int(stat.Uid) == os.Geteuid() && int(stat.Gid) == os.Getegid() {
 		return nil
 	}
 	return &owner{int(stat.Uid), int(stat.Gid)}
@@ -80,7 +82,8 @@ func replace(path string, d content, look func() error) error {
 	if err != nil {
 		return outOfReach(dir, err)
 	}
-	err = errors.Join(d.write(temp), temp.Chmod(d.mode), d.owner.give(temp), temp.Sync(), temp.Close())
+	err = errors.Join(d.write(temp), temp.Chmod(d.mode), d.owner.give(temp), temp.Sync(),
+		temp.Close())
 	if err == nil && look != nil {
 		err = look()
 	}

@@ -21,11 +21,23 @@ func TestWriteFile(t *testing.T) {
 		before  func(t *testing.T, path string)
 		changed bool
 	}{
-		"nothing there":    {func(*testing.T, string) {}, true},
-		"the same there":   {func(t *testing.T, path string) { must(t, os.WriteFile(path, []byte("new"), 0o600)) }, false},
-		"other contents":   {func(t *testing.T, path string) { must(t, os.WriteFile(path, []byte("old"), 0o600)) }, true},
-		"other mode":       {func(t *testing.T, path string) { must(t, os.WriteFile(path, []byte("new"), 0o644)) }, true},
-		"a link elsewhere": {func(t *testing.T, path string) { must(t, os.Symlink("elsewhere", path)) }, true},
+		"nothing there": {func(*testing.T, string) {}, true},
+		"the same there": {func(t *testing.T,
+			path string) {
+			must(t, os.WriteFile(path, []byte("new"), 0o600))
+		}, false},
+		"other contents": {func(t *testing.T,
+			path string) {
+			must(t, os.WriteFile(path, []byte("old"), 0o600))
+		}, true},
+		"other mode": {func(t *testing.T,
+			path string) {
+			must(t, os.WriteFile(path, []byte("new"), 0o644))
+		}, true},
+		"a link elsewhere": {func(t *testing.T,
+			path string) {
+			must(t, os.Symlink("elsewhere", path))
+		}, true},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -33,17 +45,20 @@ func TestWriteFile(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "file")
 			row.before(t, path)
 			for _, want := range []bool{row.changed, false} {
-				if changed, err := node.WriteFile(path, []byte("new"), 0o600); changed != want || err != nil {
+				if changed, err := node.WriteFile(path, []byte("new"), 0o600); changed != want ||
+					err != nil {
 					t.Errorf("changed: %v, %v, want %v", changed, err, want)
 				}
 			}
-			if diff := cmp.Diff(map[string]string{"file": "-rw-------\nnew"}, tree(t, filepath.Dir(path))); diff != "" {
+			if diff := cmp.Diff(map[string]string{"file": "-rw-------\nnew"},
+				tree(t, filepath.Dir(path))); diff != "" {
 				t.Errorf("directory (-want +got):\n%s", diff)
 			}
 		})
 	}
 	path := filepath.Join(t.TempDir(), "absent", "file")
-	if _, err := node.WriteFile(path, nil, 0o600); err == nil || !strings.Contains(err.Error(), path) {
+	if _, err := node.WriteFile(path, nil, 0o600); err == nil ||
+		!strings.Contains(err.Error(), path) {
 		t.Errorf("no directory: %v", err)
 	}
 }
@@ -77,9 +92,13 @@ func TestInstallBinary(t *testing.T) {
 		"modified at the end":       {put(flipped(len(program)-1), 0o755), true},
 		"not executable":            {put(program, 0o644), true},
 		"writable to others":        {put(program, 0o777), true},
-		"a link to it":              {func(t *testing.T, to string) { must(t, os.Symlink(source, to)) }, true},
+		"a link to it": {func(t *testing.T,
+			to string) {
+			must(t, os.Symlink(source, to))
+		}, true},
 		"remains of a killed one": {func(t *testing.T, to string) {
-			put(program[:9], 0o600)(t, filepath.Join(filepath.Dir(to), ".sidecar-cni.1.sidecar-cni-tmp"))
+			put(program[:9], 0o600)(t, filepath.Join(filepath.Dir(to),
+				".sidecar-cni.1.sidecar-cni-tmp"))
 		}, true},
 	}
 	for name, row := range rows {
@@ -102,7 +121,8 @@ func TestInstallBinary(t *testing.T) {
 	must(t, os.WriteFile(empty, nil, 0o755))
 	to := filepath.Join(t.TempDir(), "sidecar-cni")
 	for _, from := range []string{empty, filepath.Dir(empty), empty + "-absent"} {
-		if _, err := node.InstallBinary(from, to); err == nil || !strings.Contains(err.Error(), from) {
+		if _, err := node.InstallBinary(from, to); err == nil ||
+			!strings.Contains(err.Error(), from) {
 			t.Errorf("from %s: %v", from, err)
 		}
 	}
@@ -138,7 +158,8 @@ func TestCredentials(t *testing.T) {
 		before                  func()
 		changed                 []string
 	}{
-		{"first", "one", "ca", "https://192.0.2.1:443", nil, []string{"ca.crt", "token", "kubeconfig"}},
+		{"first", "one", "ca", "https://192.0.2.1:443", nil,
+			[]string{"ca.crt", "token", "kubeconfig"}},
 		{"again", "one", "ca", "https://192.0.2.1:443", nil, nil},
 		{"token rotated", "two", "ca", "https://192.0.2.1:443", nil, []string{"token"}},
 		{"authority rotated", "two", "ca2", "https://192.0.2.1:443", nil, []string{"ca.crt"}},
@@ -157,7 +178,8 @@ func TestCredentials(t *testing.T) {
 			t.Errorf("%s: changed: %v (-want +got):\n%s", step.what, err, diff)
 		}
 		got := tree(t, dir)
-		if got["token"] != "-rw-------\n"+step.token || got["ca.crt"] != "-rw-------\n"+step.ca || len(got) != 3 {
+		if got["token"] != "-rw-------\n"+step.token || got["ca.crt"] != "-rw-------\n"+step.ca ||
+			len(got) != 3 {
 			t.Errorf("%s: %q", step.what, got)
 		}
 		if info, err := os.Stat(dir); err != nil || info.Mode() != fs.ModeDir|0o700 {
@@ -174,8 +196,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// What the plugin makes of the file is tested with the plugin; it is JSON, and kubectl's library reads
-// it.
+// What the plugin makes of the file is tested with the plugin; it is JSON, and kubectl's library
+// reads it.
 func wantKubeconfig(t *testing.T, path, server string) {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -186,7 +208,8 @@ func wantKubeconfig(t *testing.T, path, server string) {
 	config, err := clientcmd.LoadFromFile(path)
 	must(t, err)
 	cluster, user := config.Clusters["local"], config.AuthInfos["sidecar-cni"]
-	if config.CurrentContext != "sidecar-cni" || config.Contexts["sidecar-cni"].Cluster != "local" ||
+	if config.CurrentContext != "sidecar-cni" ||
+		config.Contexts["sidecar-cni"].Cluster != "local" ||
 		config.Contexts["sidecar-cni"].AuthInfo != "sidecar-cni" || cluster == nil || user == nil {
 		t.Fatalf("kubeconfig: %+v", config)
 	}
@@ -204,7 +227,8 @@ func TestCredentialsAreNotReplacedByNothing(t *testing.T) {
 	must(t, err)
 	was := tree(t, dir)
 	for _, pair := range [][2]string{{"", "ca"}, {"\n", "ca"}, {"token", ""}} {
-		if changed, err := c.Write([]byte(pair[0]), []byte(pair[1]), "https://192.0.2.1:443"); err == nil || changed != nil {
+		if changed, err := c.Write([]byte(pair[0]), []byte(pair[1]),
+			"https://192.0.2.1:443"); err == nil || changed != nil {
 			t.Errorf("token %q, authority %q: %v, %v", pair[0], pair[1], changed, err)
 		}
 	}
@@ -226,7 +250,9 @@ func TestCredentialsLeaveOtherFiles(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "sidecar-cni.d")
 	must(t, os.WriteFile(file, nil, 0o600))
-	if _, err := (node.Credentials{Dir: file}).Write([]byte("token"), []byte("ca"), "https://192.0.2.1:443"); err == nil || !strings.Contains(err.Error(), file+": it is not a directory: remove it") {
+	if _, err := (node.Credentials{Dir: file}).Write([]byte("token"), []byte("ca"),
+		"https://192.0.2.1:443"); err == nil ||
+		!strings.Contains(err.Error(), file+": it is not a directory: remove it") {
 		t.Errorf("a file in the directory's place: %v", err)
 	}
 }

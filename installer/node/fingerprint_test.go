@@ -10,7 +10,8 @@ import (
 
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
-	conf := lay(t, filepath.Join(t.TempDir(), "net.d"), files{"10-pods.conflist": "list", "pods/10-x.conf": "drop-in", "calico-kubeconfig": "x"})
+	conf := lay(t, filepath.Join(t.TempDir(), "net.d"),
+		files{"10-pods.conflist": "list", "pods/10-x.conf": "drop-in", "calico-kubeconfig": "x"})
 	dir := t.TempDir()
 	program, token := filepath.Join(dir, "program"), filepath.Join(dir, "projected")
 	must(t, os.WriteFile(program, make([]byte, 5<<20), 0o755))
@@ -30,7 +31,8 @@ func TestFingerprint(t *testing.T) {
 		}, false},
 		{"a temporary file", func() { write(at(".x.1.sidecar-cni-tmp"), "") }, false},
 		{"credentials", func() {
-			_, err := node.Credentials{Dir: at("sidecar-cni.d")}.Write([]byte("t"), []byte("ca"), "https://192.0.2.1")
+			_, err := node.Credentials{Dir: at("sidecar-cni.d")}.Write([]byte("t"), []byte("ca"),
+				"https://192.0.2.1")
 			must(t, err)
 		}, false},
 		{"a nudge", func() { must(t, conf.Nudge()) }, false},
@@ -40,7 +42,8 @@ func TestFingerprint(t *testing.T) {
 		{"a drop-in", func() { write(at("pods/10-x.conf"), "Drop-in") }, true},
 		{"a new name", func() { write(at("new"), "") }, true},
 		{"a token", func() { project(t, token, "two") }, true},
-		{"the token's mode", func() { must(t, os.Chmod(filepath.Join(token, "token"), 0o640)) }, true},
+		{"the token's mode", func() { must(t, os.Chmod(filepath.Join(token, "token"), 0o640)) },
+			true},
 		{"and back", func() { must(t, os.Chmod(filepath.Join(token, "token"), 0o600)) }, true},
 		{"the same token again", func() { project(t, token, "two") }, false},
 		{"a truncated program", func() { must(t, os.Truncate(program, 5<<20-1)) }, true},

@@ -18,7 +18,8 @@ import (
 
 // calls are those with which a pass changes the disk, by strace's names; a question mark is for
 // what an architecture lacks.
-var calls = []string{"openat", "write", "fchmod", "fsync", "?rename,renameat,?renameat2", "unlinkat", "mkdirat", "?rmdir", "fchmodat"}
+var calls = []string{"openat", "write", "fchmod", "fsync", "?rename,renameat,?renameat2",
+	"unlinkat", "mkdirat", "?rmdir", "fchmodat"}
 
 // TestKilledBeforeAnyCall has strace kill a pass before each of its system calls that change the
 // disk. What is left, real libcni loads, with us or without; the next pass ends where an
@@ -96,13 +97,15 @@ func (k killing) before(t *testing.T, dir, call string, nth int) bool {
 	got, err := load(t, dir)
 	got.Ours = 0
 	if diff := cmp.Diff(k.original, got); diff != "" || err != nil {
-		t.Errorf("killed before %s %d, the runtime loads: %v (-before +after)\n%s\nfrom %q", call, nth, err, diff, left)
+		t.Errorf("killed before %s %d, the runtime loads: %v (-before +after)\n%s\nfrom %q", call,
+			nth, err, diff, left)
 	}
 	conf := confOf(dir)
 	must(t, conf.Sweep())
 	must(t, pass(conf, k.way))
 	if diff := cmp.Diff(k.goal, tree(t, dir)); diff != "" {
-		t.Errorf("killed before %s %d, the next pass ends elsewhere (-undisturbed +next)\n%s\nfrom %q", call, nth, diff, left)
+		t.Errorf("killed before %s %d, the next pass ends elsewhere (-undisturbed "+
+			"+next)\n%s\nfrom %q", call, nth, diff, left)
 	}
 	return true
 }
@@ -118,7 +121,8 @@ func TestKilledPassLeavesOneTemporaryFile(t *testing.T) {
 	t.Parallel()
 	conf := lay(t, t.TempDir(), withList)
 	was := tree(t, conf.Path)
-	cmd := child(t, []string{"strace", "-f", "-qq", "-o", "/dev/null", "-e", "inject=fsync:signal=SIGKILL:when=1"}, "carry", conf.Path, "inline")
+	cmd := child(t, []string{"strace", "-f", "-qq", "-o", "/dev/null", "-e",
+		"inject=fsync:signal=SIGKILL:when=1"}, "carry", conf.Path, "inline")
 	if out, err := cmd.CombinedOutput(); err == nil {
 		t.Fatalf("not killed: %s", out)
 	}
@@ -130,7 +134,9 @@ func TestKilledPassLeavesOneTemporaryFile(t *testing.T) {
 	if diff := cmp.Diff(was, now); diff != "" || len(left) != 1 {
 		t.Errorf("temporary files %q, others (-before +after):\n%s", left, diff)
 	}
-	if d, err := conf.Read(); err != nil || slices.ContainsFunc(seen(d), func(s string) bool { return len(temps(map[string]string{s: ""})) > 0 }) {
+	if d, err := conf.Read(); err != nil ||
+		slices.ContainsFunc(seen(d),
+			func(s string) bool { return len(temps(map[string]string{s: ""})) > 0 }) {
 		t.Errorf("read: %q, %v", seen(d), err)
 	}
 }
@@ -141,7 +147,8 @@ func TestEveryStepIsSynced(t *testing.T) {
 	t.Parallel()
 	const list, single = "10-pods.conflist", "10-pods.conf"
 	write := func(name string) []string {
-		return []string{"openat TEMP", "write TEMP", "fchmod TEMP", "fsync TEMP", "rename TEMP " + name, "fsync ."}
+		return []string{"openat TEMP", "write TEMP", "fchmod TEMP", "fsync TEMP",
+			"rename TEMP " + name, "fsync ."}
 	}
 	for _, row := range []struct {
 		way    string
@@ -149,16 +156,23 @@ func TestEveryStepIsSynced(t *testing.T) {
 		want   []string
 	}{
 		{"inline", files{list: listConf}, write(list)},
-		{"inline", files{single: singleConf}, slices.Concat(write(list), []string{"rename " + single + " " + single + ".sidecar-cni-saved", "fsync ."})},
-		{"dropin", files{list: listConf}, slices.Concat([]string{"mkdirat pods", "fchmodat pods", "fsync ."},
-			[]string{"openat TEMP", "write TEMP", "fchmod TEMP", "fsync TEMP", "rename TEMP pods/99-sidecar-cni.conf", "fsync pods"})},
-		{"out", files{list: listConf, "pods/99-sidecar-cni.conf": entry}, []string{"unlinkat pods/99-sidecar-cni.conf", "fsync pods", "unlinkat pods", "fsync ."}},
+		{"inline", files{single: singleConf},
+			slices.Concat(write(list),
+				[]string{"rename " + single + " " + single + ".sidecar-cni-saved", "fsync ."})},
+		{"dropin", files{list: listConf},
+			slices.Concat([]string{"mkdirat pods", "fchmodat pods", "fsync ."},
+				[]string{"openat TEMP", "write TEMP", "fchmod TEMP", "fsync TEMP",
+					"rename TEMP pods/99-sidecar-cni.conf", "fsync pods"})},
+		{"out", files{list: listConf, "pods/99-sidecar-cni.conf": entry},
+			[]string{"unlinkat pods/99-sidecar-cni.conf", "fsync pods", "unlinkat pods",
+				"fsync ."}},
 	} {
 		t.Run(row.way, func(t *testing.T) {
 			t.Parallel()
 			conf := lay(t, t.TempDir(), row.before)
 			log := filepath.Join(t.TempDir(), "log")
-			cmd := child(t, []string{"strace", "-f", "-qq", "-y", "-s", "0", "-o", log, "-e", "trace=" + strings.Join(calls, ",")}, "carry", conf.Path, row.way)
+			cmd := child(t, []string{"strace", "-f", "-qq", "-y", "-s", "0", "-o", log, "-e",
+				"trace=" + strings.Join(calls, ",")}, "carry", conf.Path, row.way)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
@@ -175,7 +189,8 @@ func TestEveryStepIsSynced(t *testing.T) {
 func traced(log, dir string) []string {
 	var all []string
 	for line := range strings.Lines(log) {
-		if !strings.Contains(line, dir) || strings.Contains(line, "openat") && !strings.Contains(line, "O_CREAT") {
+		if !strings.Contains(line, dir) ||
+			strings.Contains(line, "openat") && !strings.Contains(line, "O_CREAT") {
 			continue
 		}
 		_, line, _ = strings.Cut(line, " ") // the process
@@ -186,7 +201,8 @@ func traced(log, dir string) []string {
 		if call = strings.TrimSuffix(call, "2"); strings.HasPrefix(call, "rename") {
 			call = "rename"
 		}
-		for _, path := range regexp.MustCompile(regexp.QuoteMeta(dir)+`[^">]*`).FindAllString(args, -1) {
+		for _, path := range regexp.MustCompile(regexp.QuoteMeta(dir)+`[^">]*`).FindAllString(args,
+			-1) {
 			if strings.HasSuffix(path, ".sidecar-cni-tmp") {
 				call += " TEMP"
 			} else {

@@ -22,7 +22,8 @@ func MemoryLimit(dir string) (int64, bool) {
 		if err != nil {
 			continue
 		}
-		limit, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64) // or it is "max", in v2
+		// or it is "max", in v2
+		limit, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
 		return limit / 10 * 9, err == nil && limit < noLimit
 	}
 	return 0, false

@@ -51,7 +51,9 @@ var Platforms = []Platform{
 	{"k3s", k3sConf, "/var/lib/rancher/k3s/data/cni", k3sSocket, ""},
 	{"kind", etcConf, optBin, containerd, multus},
 	{"kubeadm", etcConf, optBin, containerd, multus},
-	{"microk8s", "/var/snap/microk8s/current/args/cni-network", "/var/snap/microk8s/current/opt/cni/bin", "/var/snap/microk8s/common/run/containerd.sock", multus},
+	{"microk8s", "/var/snap/microk8s/current/args/cni-network",
+		"/var/snap/microk8s/current/opt/cni/bin", "/var/snap/microk8s/common/run/containerd.sock",
+		multus},
 	{"minikube", etcConf, optBin, containerd, multus},
 	{"openshift", "/etc/kubernetes/cni/net.d", "/var/lib/cni/bin", crioSocket, multus},
 	{"rke2", etcConf, optBin, k3sSocket, ""},
@@ -126,7 +128,8 @@ func recognize(node *corev1.Node) (name, why string) {
 	kubelet := "kubelet " + info.KubeletVersion
 	image := "operating system " + info.OSImage
 	switch v := info.KubeletVersion; {
-	case strings.Contains(v, "+k3s") && strings.HasPrefix(info.OSImage, "K3s"): // k3s' own image, in a container
+	case strings.Contains(v, "+k3s") && strings.HasPrefix(info.OSImage, "K3s"):
+		// k3s' own image, in a container
 		return "k3d", kubelet + ", " + image
 	case strings.Contains(v, "+k3s"):
 		return "k3s", kubelet
@@ -146,9 +149,11 @@ func recognize(node *corev1.Node) (name, why string) {
 		return "eks", kubelet
 	}
 	for _, row := range [][2]string{
-		{"minikube.k8s.io/name", "minikube"}, {"microk8s.io/cluster", "microk8s"}, {"node.openshift.io/os_id", "openshift"},
+		{"minikube.k8s.io/name", "minikube"}, {"microk8s.io/cluster", "microk8s"},
+		{"node.openshift.io/os_id", "openshift"},
 		{"k8sd.io/role", "canonical-kubernetes"},
-		{"kubernetes.azure.com/cluster", "aks"}, {"cloud.google.com/gke-nodepool", "gke"}, {"eks.amazonaws.com/nodegroup", "eks"}, {"eks.amazonaws.com/compute-type", "eks"},
+		{"kubernetes.azure.com/cluster", "aks"}, {"cloud.google.com/gke-nodepool", "gke"},
+		{"eks.amazonaws.com/nodegroup", "eks"}, {"eks.amazonaws.com/compute-type", "eks"},
 	} {
 		if label(row[0]) {
 			return row[1], "label " + row[0]

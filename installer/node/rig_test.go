@@ -80,7 +80,8 @@ const (
 type files map[string]string
 
 var (
-	withList   = files{"10-pods.conflist": listConf, "calico-kubeconfig": "secret", "20-later.conf": singleConf}
+	withList = files{"10-pods.conflist": listConf, "calico-kubeconfig": "secret",
+		"20-later.conf": singleConf}
 	withSingle = files{"10-pods.conf": singleConf, "README": "x"}
 )
 
@@ -120,7 +121,8 @@ func tree(t testing.TB, dir string) map[string]string {
 
 func temps(all map[string]string) []string {
 	names := slices.Sorted(maps.Keys(all))
-	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasSuffix(name, ".sidecar-cni-tmp") })
+	return slices.DeleteFunc(names,
+		func(name string) bool { return !strings.HasSuffix(name, ".sidecar-cni-tmp") })
 }
 
 // plan is a pass: into the chain by a way, or "out" of it.
@@ -128,7 +130,8 @@ func plan(d chain.Dir, way string) (chain.Plan, error) {
 	if way == "out" {
 		return chain.Uninstall(d, chain.Spec{})
 	}
-	return chain.Install(d, chain.Spec{Way: chain.Way(way), LoadsDropIns: true, Entry: []byte(entry)})
+	return chain.Install(d, chain.Spec{Way: chain.Way(way), LoadsDropIns: true,
+		Entry: []byte(entry)})
 }
 
 func pass(conf node.Conf, way string) error {

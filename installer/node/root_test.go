@@ -30,7 +30,8 @@ func TestInRoot(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	lay(t, root, files{"etc/whoami": "the host", "sbin/main.go": whoami})
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(root, "sbin/whoami"), filepath.Join(root, "sbin/main.go"))
+	build := exec.CommandContext(t.Context(), "go", "build", "-o",
+		filepath.Join(root, "sbin/whoami"), filepath.Join(root, "sbin/main.go"))
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

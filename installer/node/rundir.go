@@ -103,7 +103,8 @@ func (r RunDir) Marked() (m Marker, there bool, err error) {
 	}
 	id, rest, _ := strings.Cut(string(data), "\n")
 	m.ID = strings.TrimSpace(id)
-	m.Withdrawn, _ = time.Parse(time.RFC3339, strings.TrimSpace(rest)) // without a time the pod's age does not matter
+	// without a time the pod's age does not matter
+	m.Withdrawn, _ = time.Parse(time.RFC3339, strings.TrimSpace(rest))
 	return m, true, nil
 }
 
@@ -154,7 +155,8 @@ func (r RunDir) resumed() string { return filepath.Join(r.Path, "resumed") }
 // still carries it out must not do so again.
 func (r RunDir) Resume(m Marker) error {
 	if !m.Withdrawn.IsZero() {
-		if _, err := WriteFile(r.resumed(), []byte(m.Withdrawn.UTC().Format(time.RFC3339)+"\n"), 0o600); err != nil {
+		if _, err := WriteFile(r.resumed(), []byte(m.Withdrawn.UTC().Format(time.RFC3339)+"\n"),
+			0o600); err != nil {
 			return err
 		}
 	}

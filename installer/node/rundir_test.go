@@ -114,7 +114,8 @@ func TestPassesDoNotOverlap(t *testing.T) {
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := r.Lock(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "another agent has it") {
+	if _, err := r.Lock(ctx); !errors.Is(err, context.Canceled) ||
+		!strings.Contains(err.Error(), "another agent has it") {
 		t.Errorf("locked twice: %v", err)
 	}
 	waited := make(chan error, 1)
@@ -190,14 +191,16 @@ func TestMarkerWithATime(t *testing.T) {
 	if err != nil || !there || m.ID != "a" || !m.Withdrawn.Equal(at) {
 		t.Fatalf("%+v, %v, %v", m, there, err)
 	}
-	for created, want := range map[time.Time]bool{at.Add(-time.Hour): false, at: false, at.Add(time.Second): true, {}: false} {
+	for created, want := range map[time.Time]bool{at.Add(-time.Hour): false, at: false,
+		at.Add(time.Second): true, {}: false} {
 		if got := m.Before(created); got != want {
 			t.Errorf("%s: %v, want %v", created, got, want)
 		}
 	}
 	for _, byHand := range []string{"", "a", "a\n", "a\nsoon\n"} {
 		must(t, os.WriteFile(filepath.Join(r.Path, "uninstalled"), []byte(byHand), 0o600))
-		if m, there, err := r.Marked(); err != nil || !there || m.Before(at.Add(time.Hour)) || !m.Concerns("a") {
+		if m, there, err := r.Marked(); err != nil || !there || m.Before(at.Add(time.Hour)) ||
+			!m.Concerns("a") {
 			t.Errorf("%q: %+v, %v, %v", byHand, m, there, err)
 		}
 	}

@@ -41,7 +41,8 @@ var dropIns = map[string][2]int{"containerd": {2, 1}, "cri-o": {1, 33}}
 func (r Runtime) LoadsDropIns() bool {
 	first, known := dropIns[r.Name]
 	var version [2]int
-	_, err := fmt.Sscanf(strings.TrimPrefix(r.Version, "v"), "%d.%d", &version[0], &version[1]) // and whatever follows
+	// and whatever follows
+	_, err := fmt.Sscanf(strings.TrimPrefix(r.Version, "v"), "%d.%d", &version[0], &version[1])
 	return known && err == nil && slices.Compare(version[:], first[:]) >= 0
 }
 
@@ -83,11 +84,13 @@ func (r Runtime) Runs(pluginType string) (known, yes bool) {
 // use. What a runtime does not tell, it does not refuse.
 func (r Runtime) Refuses(confDir, binDir string) error {
 	if r.ConfDir != "" && !samePlace(r.ConfDir, confDir) {
-		return fmt.Errorf("use conf directory %s: %s reads %s: configure that one", confDir, r.Name, r.ConfDir)
+		return fmt.Errorf("use conf directory %s: %s reads %s: configure that one", confDir, r.Name,
+			r.ConfDir)
 	}
 	uses := func(dir string) bool { return samePlace(dir, binDir) }
 	if len(r.BinDirs) > 0 && !slices.ContainsFunc(r.BinDirs, uses) {
-		return fmt.Errorf("use plugin directory %s: %s looks for plugins in %s: configure that one", binDir, r.Name, strings.Join(r.BinDirs, ", "))
+		return fmt.Errorf("use plugin directory %s: %s looks for plugins in %s: configure that one",
+			binDir, r.Name, strings.Join(r.BinDirs, ", "))
 	}
 	return nil
 }

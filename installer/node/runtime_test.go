@@ -29,11 +29,14 @@ func TestContainerd(t *testing.T) {
 		return r
 	}
 	r := ask()
-	if r.Name != "containerd" || r.Version == "" || r.ConfDir != c.conf || !slices.Equal(r.BinDirs, []string{c.bin}) {
+	if r.Name != "containerd" || r.Version == "" || r.ConfDir != c.conf ||
+		!slices.Equal(r.BinDirs, []string{c.bin}) {
 		t.Errorf("%+v", r)
 	}
-	if r.NetworkReady || !strings.Contains(r.Message, "cni") || !strings.Contains(r.LastLoad, "no network config found") {
-		t.Errorf("without a network: ready %v, %q, last load %q", r.NetworkReady, r.Message, r.LastLoad)
+	if r.NetworkReady || !strings.Contains(r.Message, "cni") ||
+		!strings.Contains(r.LastLoad, "no network config found") {
+		t.Errorf("without a network: ready %v, %q, last load %q", r.NetworkReady, r.Message,
+			r.LastLoad)
 	}
 	wantRuns := func(r node.Runtime, want bool) {
 		t.Helper()
@@ -41,7 +44,8 @@ func TestContainerd(t *testing.T) {
 			t.Errorf("runs us: %v, known: %v, want %v in %s", yes, known, want, r.Chain)
 		}
 	}
-	if strange, err := node.AskRuntime(t.Context(), c.socket, "a-pod"); err != nil || strange.RunsPod {
+	if strange, err := node.AskRuntime(t.Context(), c.socket, "a-pod"); err != nil ||
+		strange.RunsPod {
 		t.Errorf("runs a pod: %v, %v", strange.RunsPod, err)
 	}
 	wantRuns(r, false)
@@ -72,7 +76,8 @@ func TestNudge(t *testing.T) {
 	t.Parallel()
 	c := startContainerd(t, "containerd")
 	elsewhere := lay(t, t.TempDir(), files{"conf": listConf})
-	must(t, os.Link(filepath.Join(elsewhere.Path, "conf"), filepath.Join(c.conf, "10-pods.conflist")))
+	must(t, os.Link(filepath.Join(elsewhere.Path, "conf"),
+		filepath.Join(c.conf, "10-pods.conflist")))
 	was := tree(t, c.conf)
 	must(t, node.Conf{Path: c.conf}.Nudge())
 	soon(t, "the network is ready", func() bool {
@@ -125,7 +130,8 @@ type daemon struct{ conf, bin, socket string }
 func startContainerd(t *testing.T, program string) daemon {
 	t.Helper()
 	dir := t.TempDir()
-	d := daemon{conf: filepath.Join(dir, "net.d"), bin: filepath.Join(dir, "bin"), socket: filepath.Join(dir, "s")}
+	d := daemon{conf: filepath.Join(dir, "net.d"), bin: filepath.Join(dir, "bin"),
+		socket: filepath.Join(dir, "s")}
 	lay(t, dir, files{"config.toml": `version = 2
 root = "` + dir + `/root"
 state = "` + dir + `/state"
@@ -139,10 +145,12 @@ bin_dir = "` + d.bin + `"
 `})
 	must(t, os.MkdirAll(d.conf, 0o755))
 	must(t, os.MkdirAll(d.bin, 0o755))
-	cmd := exec.CommandContext(context.Background(), program, "-c", filepath.Join(dir, "config.toml"), "-l", "error")
+	cmd := exec.CommandContext(context.Background(), program, "-c",
+		filepath.Join(dir, "config.toml"), "-l", "error")
 	log := &strings.Builder{}
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET, Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET,
+		Setpgid: true}
 	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -173,27 +181,37 @@ func TestAskRuntime(t *testing.T) {
 		known, yes bool
 	}{
 		"containerd 1.6": {
-			&criserver.Runtime{Name: "containerd", Version: "1.6.20~ds1", NetworkReady: true, Info: map[string]string{"config": config1, "cniconfig": "null", "lastCNILoadStatus": "OK"}},
-			node.Runtime{Name: "containerd", Version: "1.6.20~ds1", ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin"}, LastLoad: "OK", NetworkReady: true, Message: "because"},
+			&criserver.Runtime{Name: "containerd", Version: "1.6.20~ds1", NetworkReady: true,
+				Info: map[string]string{"config": config1, "cniconfig": "null",
+					"lastCNILoadStatus": "OK"}},
+			node.Runtime{Name: "containerd", Version: "1.6.20~ds1", ConfDir: "/etc/cni/net.d",
+				BinDirs: []string{"/opt/cni/bin"}, LastLoad: "OK", NetworkReady: true,
+				Message: "because"},
 			false, false,
 		},
 		"containerd 2": {
-			&criserver.Runtime{Name: "containerd", Version: "v2.4.2", Info: map[string]string{"config": config2}},
-			node.Runtime{Name: "containerd", Version: "v2.4.2", ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin", "/usr/lib/cni"}, Message: "because"},
+			&criserver.Runtime{Name: "containerd", Version: "v2.4.2",
+				Info: map[string]string{"config": config2}},
+			node.Runtime{Name: "containerd", Version: "v2.4.2", ConfDir: "/etc/cni/net.d",
+				BinDirs: []string{"/opt/cni/bin", "/usr/lib/cni"}, Message: "because"},
 			false, false,
 		},
 		"what it has loaded": {
-			&criserver.Runtime{Name: "containerd", Version: "v2.4.2", Info: map[string]string{"config": config2, "cniconfig": loaded}},
-			node.Runtime{Name: "containerd", Version: "v2.4.2", ConfDir: "/used/net.d", BinDirs: []string{"/used/bin"}, Chain: []byte(loaded), Message: "because"},
+			&criserver.Runtime{Name: "containerd", Version: "v2.4.2",
+				Info: map[string]string{"config": config2, "cniconfig": loaded}},
+			node.Runtime{Name: "containerd", Version: "v2.4.2", ConfDir: "/used/net.d",
+				BinDirs: []string{"/used/bin"}, Chain: []byte(loaded), Message: "because"},
 			true, true,
 		},
 		"CRI-O": {
-			&criserver.Runtime{Name: "cri-o", Version: "1.34.0", NetworkReady: true, Info: map[string]string{"config": `{"sandboxImage":"registry.k8s.io/pause:3.10"}`}},
+			&criserver.Runtime{Name: "cri-o", Version: "1.34.0", NetworkReady: true,
+				Info: map[string]string{"config": `{"sandboxImage":"registry.k8s.io/pause:3.10"}`}},
 			node.Runtime{Name: "cri-o", Version: "1.34.0", NetworkReady: true, Message: "because"},
 			false, false,
 		},
 		"another one": {
-			&criserver.Runtime{Name: "other", Version: "9", Info: map[string]string{"config": "text", "cniconfig": "text"}},
+			&criserver.Runtime{Name: "other", Version: "9",
+				Info: map[string]string{"config": "text", "cniconfig": "text"}},
 			node.Runtime{Name: "other", Version: "9", Message: "because"},
 			false, false,
 		},
@@ -215,7 +233,8 @@ func TestAskRuntime(t *testing.T) {
 		})
 	}
 	socket := filepath.Join(t.TempDir(), "s")
-	if r, err := node.AskRuntime(t.Context(), socket, ""); err == nil || !strings.Contains(err.Error(), socket) {
+	if r, err := node.AskRuntime(t.Context(), socket, ""); err == nil ||
+		!strings.Contains(err.Error(), socket) {
 		t.Errorf("nobody there: %+v, %v", r, err)
 	}
 }
@@ -224,7 +243,8 @@ func TestAskRuntime(t *testing.T) {
 func TestRunsPod(t *testing.T) {
 	t.Parallel()
 	sandbox := func(uid string, state cri.PodSandboxState) []*cri.PodSandbox {
-		return []*cri.PodSandbox{{Metadata: &cri.PodSandboxMetadata{Uid: "somebody"}}, {Metadata: &cri.PodSandboxMetadata{Uid: uid}, State: state}}
+		return []*cri.PodSandbox{{Metadata: &cri.PodSandboxMetadata{Uid: "somebody"}},
+			{Metadata: &cri.PodSandboxMetadata{Uid: uid}, State: state}}
 	}
 	for name, row := range map[string]struct {
 		pods []*cri.PodSandbox
@@ -237,7 +257,8 @@ func TestRunsPod(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, err := node.AskRuntime(t.Context(), serve(t, &criserver.Runtime{Name: "containerd", Pods: row.pods}), "me")
+			r, err := node.AskRuntime(t.Context(),
+				serve(t, &criserver.Runtime{Name: "containerd", Pods: row.pods}), "me")
 			if err != nil || r.RunsPod != row.want {
 				t.Errorf("runs it: %v, %v, want %v", r.RunsPod, err, row.want)
 			}
@@ -253,9 +274,11 @@ func TestRunsPod(t *testing.T) {
 func TestManyNetworks(t *testing.T) {
 	t.Parallel()
 	for config, want := range map[string]bool{
-		`{"cni":{"maxConfNum":1}}`: false, `{"cni":{"maxConfNum":0}}`: true, `{"cni":{"maxConfNum":2}}`: true, `{"cni":{}}`: false, ``: false,
+		`{"cni":{"maxConfNum":1}}`: false, `{"cni":{"maxConfNum":0}}`: true,
+		`{"cni":{"maxConfNum":2}}`: true, `{"cni":{}}`: false, ``: false,
 	} {
-		r, err := node.AskRuntime(t.Context(), serve(t, &criserver.Runtime{Info: map[string]string{"config": config}}), "")
+		r, err := node.AskRuntime(t.Context(),
+			serve(t, &criserver.Runtime{Info: map[string]string{"config": config}}), "")
 		if err != nil || r.ManyNetworks != want {
 			t.Errorf("%s: %v, %v, want %v", config, r.ManyNetworks, err, want)
 		}
@@ -308,7 +331,8 @@ func TestRefuses(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(dir, "conf"), 0o755))
 	must(t, os.Symlink("conf", filepath.Join(dir, "link")))
-	r := node.Runtime{Name: "containerd", ConfDir: filepath.Join(dir, "conf"), BinDirs: []string{"/opt/cni/bin", "/usr/lib/cni"}}
+	r := node.Runtime{Name: "containerd", ConfDir: filepath.Join(dir, "conf"),
+		BinDirs: []string{"/opt/cni/bin", "/usr/lib/cni"}}
 	for _, row := range []struct {
 		runtime   node.Runtime
 		conf, bin string
@@ -317,8 +341,11 @@ func TestRefuses(t *testing.T) {
 		{r, dir + "/conf", "/opt/cni/bin", ""},
 		{r, dir + "//conf/", "/usr/lib/cni/", ""},
 		{r, dir + "/link", "/opt/cni/bin", ""},
-		{r, "/etc/cni/net.d", "/opt/cni/bin", "use conf directory /etc/cni/net.d: containerd reads " + dir + "/conf: configure that one"},
-		{r, dir + "/conf", "/opt/bin", "use plugin directory /opt/bin: containerd looks for plugins in /opt/cni/bin, /usr/lib/cni: configure that one"},
+		{r, "/etc/cni/net.d", "/opt/cni/bin",
+			"use conf directory /etc/cni/net.d: containerd reads " + dir +
+				"/conf: configure that one"},
+		{r, dir + "/conf", "/opt/bin", "use plugin directory /opt/bin: containerd looks for " +
+			"plugins in /opt/cni/bin, /usr/lib/cni: configure that one"},
 		{node.Runtime{Name: "cri-o"}, "/x", "/y", ""},
 	} {
 		err := row.runtime.Refuses(row.conf, row.bin)

@@ -17,7 +17,8 @@ func TestTicksWithoutWatches(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
-		w := &watch{paths: []string{"/etc/cni/net.d"}, log: zap.New(core), armed: map[string]os.FileInfo{}, signals: make(chan struct{}, 1)}
+		w := &watch{paths: []string{"/etc/cni/net.d"}, log: zap.New(core),
+			armed: map[string]os.FileInfo{}, signals: make(chan struct{}, 1)}
 		for range 2 {
 			w.complain(os.ErrInvalid)
 		}

@@ -22,7 +22,8 @@ type trouble struct {
 }
 
 var troubles = map[string]trouble{
-	"full": {unix.ENOSPC, fill, func(dir string) error { return os.Remove(filepath.Join(dir, "filler")) }},
+	"full": {unix.ENOSPC, fill,
+		func(dir string) error { return os.Remove(filepath.Join(dir, "filler")) }},
 	"read-only": {unix.EROFS,
 		func(dir string) error {
 			return unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
@@ -62,15 +63,18 @@ func TestTroubleWithTheDisk(t *testing.T) {
 		file string // that the error names
 		do   func(dir string) error
 	}{
-		"inline":      {"10-pods.conflist", func(dir string) error { return pass(confOf(dir), "inline") }},
-		"owned":       {"00-sidecar-cni.conflist", func(dir string) error { return pass(confOf(dir), "owned") }},
+		"inline": {"10-pods.conflist",
+			func(dir string) error { return pass(confOf(dir), "inline") }},
+		"owned": {"00-sidecar-cni.conflist",
+			func(dir string) error { return pass(confOf(dir), "owned") }},
 		"dropin":      {"pods", func(dir string) error { return pass(confOf(dir), "dropin") }},
 		"credentials": {"sidecar-cni.d", write},
 		"program": {"sidecar-cni", func(dir string) error {
 			_, err := node.InstallBinary(source, filepath.Join(dir, "sidecar-cni"))
 			return err
 		}},
-		"run directory": {"uninstalled", func(dir string) error { return node.RunDir{Path: dir}.Mark(node.Marker{ID: "x"}) }},
+		"run directory": {"uninstalled",
+			func(dir string) error { return node.RunDir{Path: dir}.Mark(node.Marker{ID: "x"}) }},
 	}
 	for name, wrong := range troubles {
 		for what, action := range actions {
@@ -88,12 +92,14 @@ func TestTroubleWithTheDisk(t *testing.T) {
 					fault(wrong.begin(dir))
 					was := tree(t, dir)
 					err := action.do(dir)
-					if !errors.Is(err, wrong.cause) || !strings.Contains(err.Error(), filepath.Join(dir, action.file)) {
+					if !errors.Is(err, wrong.cause) ||
+						!strings.Contains(err.Error(), filepath.Join(dir, action.file)) {
 						t.Errorf("error %v: want %v and %s", err, wrong.cause, action.file)
 					}
 					now := tree(t, dir)
 					for made := range now {
-						if info, err := os.Stat(filepath.Join(dir, made)); err == nil && info.IsDir() && was[made] == "" {
+						if info, err := os.Stat(filepath.Join(dir, made)); err == nil &&
+							info.IsDir() && was[made] == "" {
 							delete(now, made) // an empty directory is harmless
 						}
 					}
@@ -109,7 +115,8 @@ func TestTroubleWithTheDisk(t *testing.T) {
 }
 
 func write(dir string) error {
-	_, err := node.Credentials{Dir: filepath.Join(dir, "sidecar-cni.d")}.Write([]byte("token"), []byte("ca"), "https://192.0.2.1:443")
+	_, err := node.Credentials{Dir: filepath.Join(dir, "sidecar-cni.d")}.Write([]byte("token"),
+		[]byte("ca"), "https://192.0.2.1:443")
 	return err
 }
 
@@ -124,10 +131,12 @@ func TestTheDirectoryIsDeletedInBetween(t *testing.T) {
 			p, err := plan(d, way)
 			must(t, err)
 			must(t, os.RemoveAll(conf.Path))
-			if err := conf.Carry(d, p.Steps, nil); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), conf.Path) {
+			if err := conf.Carry(d, p.Steps, nil); !errors.Is(err, fs.ErrNotExist) ||
+				!strings.Contains(err.Error(), conf.Path) {
 				t.Errorf("carried out: %v", err)
 			}
-			if err := conf.Nudge(); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), conf.Path) {
+			if err := conf.Nudge(); !errors.Is(err, fs.ErrNotExist) ||
+				!strings.Contains(err.Error(), conf.Path) {
 				t.Errorf("nudged: %v", err)
 			}
 			lay(t, conf.Path, files{"10-pods.conflist": listConf})

@@ -34,7 +34,8 @@ func Watch(ctx context.Context, paths []string, log *zap.Logger) (<-chan struct{
 			return nil, fmt.Errorf("watch directory %q: want an absolute path", path)
 		}
 	}
-	w := &watch{paths: paths, log: log, armed: map[string]os.FileInfo{}, signals: make(chan struct{}, 1)}
+	w := &watch{paths: paths, log: log, armed: map[string]os.FileInfo{},
+		signals: make(chan struct{}, 1)}
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
 		w.complain(err)
@@ -185,6 +186,7 @@ func (w *watch) find() map[string]os.FileInfo {
 func (w *watch) complain(err error) {
 	if !w.complained {
 		w.complained = true
-		w.log.Warn("could not watch directories, looking every 30 s instead: raise fs.inotify.max_user_instances and max_user_watches", zap.Error(err))
+		w.log.Warn("could not watch directories, looking every 30 s instead: raise "+
+			"fs.inotify.max_user_instances and max_user_watches", zap.Error(err))
 	}
 }

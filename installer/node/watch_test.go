@@ -70,11 +70,17 @@ type step struct {
 }
 
 func put(name string) func(*testing.T, string) {
-	return func(t *testing.T, dir string) { must(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o644)) }
+	return func(t *testing.T,
+		dir string) {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o644))
+	}
 }
 
 func move(from, to string) func(*testing.T, string) {
-	return func(t *testing.T, dir string) { must(t, os.Rename(filepath.Join(dir, from), filepath.Join(dir, to))) }
+	return func(t *testing.T,
+		dir string) {
+		must(t, os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)))
+	}
 }
 
 func mkdir(name string) func(*testing.T, string) {
@@ -202,7 +208,8 @@ func TestABusyNeighbourWakesOnceASecond(t *testing.T) {
 		defer beat.Stop()
 		n := 0
 		for ; ctx.Err() == nil; n++ {
-			if err := os.WriteFile(filepath.Join(conf, "10-pods.conflist"), []byte(strconv.Itoa(n)), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(conf, "10-pods.conflist"), []byte(strconv.Itoa(n)),
+				0o644); err != nil {
 				t.Error(err)
 			}
 			<-beat.C

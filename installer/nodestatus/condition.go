@@ -24,7 +24,8 @@ func (n *Node) Report(ctx context.Context, c Condition) (bool, error) {
 		return false, nil
 	}
 	now := metav1.NewTime(time.Now())
-	written, err := n.change(ctx, "status", func(node *corev1.Node) []operation { return c.put(node, now) })
+	written, err := n.change(ctx, "status",
+		func(node *corev1.Node) []operation { return c.put(node, now) })
 	if err != nil {
 		return false, fmt.Errorf("report condition %s: %w", conditionType, err)
 	}
@@ -43,7 +44,8 @@ func (n *Node) Withdraw(ctx context.Context) (bool, error) {
 }
 
 func withoutCondition(node *corev1.Node) []operation {
-	i := slices.IndexFunc(node.Status.Conditions, func(have corev1.NodeCondition) bool { return have.Type == conditionType })
+	i := slices.IndexFunc(node.Status.Conditions,
+		func(have corev1.NodeCondition) bool { return have.Type == conditionType })
 	if i < 0 {
 		return nil
 	}
@@ -66,7 +68,8 @@ func (c Condition) put(node *corev1.Node, now metav1.Time) []operation {
 		LastHeartbeatTime: now, LastTransitionTime: now,
 	}
 	unchanged := operation{"test", "/metadata/resourceVersion", node.ResourceVersion}
-	i := slices.IndexFunc(node.Status.Conditions, func(have corev1.NodeCondition) bool { return have.Type == conditionType })
+	i := slices.IndexFunc(node.Status.Conditions,
+		func(have corev1.NodeCondition) bool { return have.Type == conditionType })
 	switch {
 	case len(node.Status.Conditions) == 0:
 		return []operation{unchanged, {"add", "/status/conditions", []corev1.NodeCondition{want}}}

@@ -16,12 +16,16 @@ import (
 const conditionType = "SidecarCNIReady"
 
 var (
-	effective = nodestatus.Condition{Ready: true, Reason: "ChainEffective", Message: "the chain has sidecar-cni"}
-	renamed   = nodestatus.Condition{Ready: true, Reason: "ChainEffective", Message: "the chain of another file has sidecar-cni"}
-	conflict  = nodestatus.Condition{Ready: false, Reason: "Conflict", Message: "10-x.conflist is written by another"}
+	effective = nodestatus.Condition{Ready: true, Reason: "ChainEffective",
+		Message: "the chain has sidecar-cni"}
+	renamed = nodestatus.Condition{Ready: true, Reason: "ChainEffective",
+		Message: "the chain of another file has sidecar-cni"}
+	conflict = nodestatus.Condition{Ready: false, Reason: "Conflict",
+		Message: "10-x.conflist is written by another"}
 
 	long    = metav1.NewTime(time.Unix(1700000000, 0))
-	kubelet = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: long, LastTransitionTime: long}
+	kubelet = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue,
+		Reason: "KubeletReady", LastHeartbeatTime: long, LastTransitionTime: long}
 )
 
 // said is our condition as it may be there already.
@@ -42,7 +46,8 @@ func withConditions(conditions ...corev1.NodeCondition) *corev1.Node {
 
 func (c *cluster) wantConditions(want ...corev1.NodeCondition) {
 	c.t.Helper()
-	ignore := cmpopts.IgnoreFields(corev1.NodeCondition{}, "LastHeartbeatTime", "LastTransitionTime")
+	ignore := cmpopts.IgnoreFields(corev1.NodeCondition{}, "LastHeartbeatTime",
+		"LastTransitionTime")
 	if diff := cmp.Diff(want, c.Node(name).Status.Conditions, ignore); diff != "" {
 		c.t.Errorf("conditions (-want +got):\n%s", diff)
 	}
@@ -56,11 +61,16 @@ func TestTheConditionIsWrittenWhenItChanges(t *testing.T) {
 		written bool
 		moved   bool // the transition is now
 	}{
-		"a node without conditions":       {nil, []corev1.NodeCondition{said(effective)}, true, true},
-		"a node that lacks ours":          {[]corev1.NodeCondition{kubelet}, []corev1.NodeCondition{kubelet, said(effective)}, true, true},
-		"it is there":                     {[]corev1.NodeCondition{said(effective), kubelet}, []corev1.NodeCondition{said(effective), kubelet}, false, false},
-		"it says the same in other words": {[]corev1.NodeCondition{said(renamed), kubelet}, []corev1.NodeCondition{said(effective), kubelet}, true, false},
-		"it says the opposite":            {[]corev1.NodeCondition{kubelet, said(conflict)}, []corev1.NodeCondition{kubelet, said(effective)}, true, true},
+		"a node without conditions": {nil, []corev1.NodeCondition{said(effective)}, true,
+			true},
+		"a node that lacks ours": {[]corev1.NodeCondition{kubelet},
+			[]corev1.NodeCondition{kubelet, said(effective)}, true, true},
+		"it is there": {[]corev1.NodeCondition{said(effective), kubelet},
+			[]corev1.NodeCondition{said(effective), kubelet}, false, false},
+		"it says the same in other words": {[]corev1.NodeCondition{said(renamed), kubelet},
+			[]corev1.NodeCondition{said(effective), kubelet}, true, false},
+		"it says the opposite": {[]corev1.NodeCondition{kubelet, said(conflict)},
+			[]corev1.NodeCondition{kubelet, said(effective)}, true, true},
 	}
 	for title, row := range rows {
 		t.Run(title, func(t *testing.T) {
@@ -109,9 +119,12 @@ func TestTheConditionIsTakenAway(t *testing.T) {
 		have, want []corev1.NodeCondition
 		removed    bool
 	}{
-		"it is there":     {[]corev1.NodeCondition{kubelet, said(effective)}, []corev1.NodeCondition{kubelet}, true},
-		"it is the first": {[]corev1.NodeCondition{said(conflict), kubelet}, []corev1.NodeCondition{kubelet}, true},
-		"it is not there": {[]corev1.NodeCondition{kubelet}, []corev1.NodeCondition{kubelet}, false},
+		"it is there": {[]corev1.NodeCondition{kubelet, said(effective)},
+			[]corev1.NodeCondition{kubelet}, true},
+		"it is the first": {[]corev1.NodeCondition{said(conflict), kubelet},
+			[]corev1.NodeCondition{kubelet}, true},
+		"it is not there": {[]corev1.NodeCondition{kubelet}, []corev1.NodeCondition{kubelet},
+			false},
 	}
 	for title, row := range rows {
 		t.Run(title, func(t *testing.T) {
@@ -146,7 +159,10 @@ func TestConditionsOfOthersSurviveARace(t *testing.T) {
 		},
 		"another agent adds ours": {
 			[]corev1.NodeCondition{kubelet},
-			func(n *corev1.Node) { n.Status.Conditions = append(n.Status.Conditions, said(conflict)) },
+			func(n *corev1.Node) {
+				n.Status.Conditions = append(n.Status.Conditions,
+					said(conflict))
+			},
 			[]corev1.NodeCondition{kubelet, said(effective)},
 		},
 		"the first one comes": {

@@ -9,10 +9,13 @@
 // gets lost: a patch that comes too late is refused, and made anew from the node as it is then.
 //
 // Be aware:
-//   - The taint is never added, and other taints are never touched. Whoever registers nodes adds it.
-//   - The condition has no heartbeat: it is written when it changes. A node's object is large, nodes are many, and that an
-//     agent lives is seen by its pod. So it says what was so at its transition, and as far as the agent knows still is.
-//   - What Report has written once it takes to be there: that somebody else changes it is not seen until the next change.
+//   - The taint is never added, and other taints are never touched. Whoever registers nodes adds
+//     it.
+//   - The condition has no heartbeat: it is written when it changes. A node's object is large,
+//     nodes are many, and that an agent lives is seen by its pod. So it says what was so at its
+//     transition, and as far as the agent knows still is.
+//   - What Report has written once it takes to be there: that somebody else changes it is not seen
+//     until the next change.
 package nodestatus
 
 import (
@@ -75,7 +78,8 @@ type operation struct {
 
 // change patches what makes out of the node as it is, and reports whether there was anything to
 // change.
-func (n *Node) change(ctx context.Context, subresource string, makes func(*corev1.Node) []operation) (bool, error) {
+func (n *Node) change(ctx context.Context, subresource string,
+	makes func(*corev1.Node) []operation) (bool, error) {
 	var err error
 	for range tries {
 		var node *corev1.Node
@@ -101,7 +105,8 @@ func (n *Node) change(ctx context.Context, subresource string, makes func(*corev
 func tooLate(err error) bool {
 	var said apierrors.APIStatus
 	return errors.As(err, &said) &&
-		(said.Status().Code == http.StatusUnprocessableEntity || said.Status().Code == http.StatusConflict)
+		(said.Status().Code == http.StatusUnprocessableEntity ||
+			said.Status().Code == http.StatusConflict)
 }
 
 func (n *Node) patch(ctx context.Context, subresource string, operations []operation) error {

@@ -22,10 +22,14 @@ const name = "node-1"
 
 var (
 	ours    = corev1.Taint{Key: nodestatus.Taint, Effect: corev1.TaintEffectNoSchedule}
-	evictor = corev1.Taint{Key: nodestatus.Taint, Value: "true", Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: time.Unix(1790000000, 0)}}
-	gpu     = corev1.Taint{Key: "nvidia.com/gpu", Value: "present", Effect: corev1.TaintEffectNoSchedule}
-	cordon  = corev1.Taint{Key: "node.kubernetes.io/unschedulable", Effect: corev1.TaintEffectNoSchedule}
-	alike   = corev1.Taint{Key: nodestatus.Taint + "-yet", Effect: corev1.TaintEffectNoSchedule}
+	evictor = corev1.Taint{Key: nodestatus.Taint, Value: "true",
+		Effect:    corev1.TaintEffectNoExecute,
+		TimeAdded: &metav1.Time{Time: time.Unix(1790000000, 0)}}
+	gpu = corev1.Taint{Key: "nvidia.com/gpu", Value: "present",
+		Effect: corev1.TaintEffectNoSchedule}
+	cordon = corev1.Taint{Key: "node.kubernetes.io/unschedulable",
+		Effect: corev1.TaintEffectNoSchedule}
+	alike = corev1.Taint{Key: nodestatus.Taint + "-yet", Effect: corev1.TaintEffectNoSchedule}
 )
 
 // cluster is an API server that knows one node.
@@ -82,10 +86,11 @@ func TestOnlyOurTaintIsRemoved(t *testing.T) {
 		have, want []corev1.Taint
 		removed    bool
 	}{
-		"there is none":          {nil, nil, false},
-		"only others":            {[]corev1.Taint{gpu, alike}, []corev1.Taint{gpu, alike}, false},
-		"alone":                  {[]corev1.Taint{ours}, nil, true},
-		"among others":           {[]corev1.Taint{gpu, ours, cordon}, []corev1.Taint{gpu, cordon}, true},
+		"there is none": {nil, nil, false},
+		"only others":   {[]corev1.Taint{gpu, alike}, []corev1.Taint{gpu, alike}, false},
+		"alone":         {[]corev1.Taint{ours}, nil, true},
+		"among others": {[]corev1.Taint{gpu, ours, cordon}, []corev1.Taint{gpu, cordon},
+			true},
 		"with each of its kinds": {[]corev1.Taint{ours, gpu, evictor}, []corev1.Taint{gpu}, true},
 		"with a value and time":  {[]corev1.Taint{evictor, alike}, []corev1.Taint{alike}, true},
 	}
@@ -112,7 +117,8 @@ func TestATaintThatComesBackIsRemovedAgain(t *testing.T) {
 			t.Fatalf("removed: %v, error %v", removed, err)
 		}
 		c.wantTaints()
-		c.PutNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: tainted(evictor).Spec})
+		c.PutNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: tainted(evictor).Spec})
 	}
 }
 
@@ -123,11 +129,19 @@ func TestTaintsOfOthersSurviveARace(t *testing.T) {
 		change func(*corev1.Node)
 		want   []corev1.Taint
 	}{
-		"one is added in front":    {func(n *corev1.Node) { n.Spec.Taints = append([]corev1.Taint{cordon}, n.Spec.Taints...) }, []corev1.Taint{cordon, gpu}},
-		"one in front is removed":  {func(n *corev1.Node) { n.Spec.Taints = n.Spec.Taints[1:] }, nil},
-		"ours is replaced by one":  {func(n *corev1.Node) { n.Spec.Taints[1] = cordon }, []corev1.Taint{gpu, cordon}},
-		"ours is removed":          {func(n *corev1.Node) { n.Spec.Taints = n.Spec.Taints[:1] }, []corev1.Taint{gpu}},
-		"ours gets another effect": {func(n *corev1.Node) { n.Spec.Taints[1] = evictor }, []corev1.Taint{gpu}},
+		"one is added in front": {
+			func(n *corev1.Node) {
+				n.Spec.Taints = append([]corev1.Taint{cordon},
+					n.Spec.Taints...)
+			}, []corev1.Taint{cordon, gpu}},
+		"one in front is removed": {func(n *corev1.Node) { n.Spec.Taints = n.Spec.Taints[1:] },
+			nil},
+		"ours is replaced by one": {func(n *corev1.Node) { n.Spec.Taints[1] = cordon },
+			[]corev1.Taint{gpu, cordon}},
+		"ours is removed": {func(n *corev1.Node) { n.Spec.Taints = n.Spec.Taints[:1] },
+			[]corev1.Taint{gpu}},
+		"ours gets another effect": {func(n *corev1.Node) { n.Spec.Taints[1] = evictor },
+			[]corev1.Taint{gpu}},
 	}
 	for title, row := range rows {
 		t.Run(title, func(t *testing.T) {
@@ -145,7 +159,10 @@ func TestTaintsOfOthersSurviveARace(t *testing.T) {
 func TestARaceThatNeverEndsIsAnError(t *testing.T) {
 	t.Parallel()
 	c, node := newCluster(t, tainted(gpu, ours))
-	c.before(100, func(n *corev1.Node) { n.Spec.Taints = append([]corev1.Taint{cordon}, n.Spec.Taints...) })
+	c.before(100, func(n *corev1.Node) {
+		n.Spec.Taints = append([]corev1.Taint{cordon},
+			n.Spec.Taints...)
+	})
 	removed, err := node.RemoveTaint(t.Context())
 	if err == nil || removed || !strings.Contains(err.Error(), nodestatus.Taint) {
 		t.Errorf("removed: %v, error %v", removed, err)
@@ -173,10 +190,12 @@ func TestRefusals(t *testing.T) {
 			})
 		}, []string{"patch node node-1", "forbidden"}},
 		"the node is gone": {func(c *cluster) {
-			c.Break(apiserver.Say(apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, name)))
+			c.Break(apiserver.Say(apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"},
+				name)))
 		},
 			[]string{"read node node-1", "not found"}},
-		"the API server is away": {func(c *cluster) { c.Break(apiserver.Cut) }, []string{"read node node-1"}},
+		"the API server is away": {func(c *cluster) { c.Break(apiserver.Cut) },
+			[]string{"read node node-1"}},
 	}
 	for title, row := range rows {
 		t.Run(title, func(t *testing.T) {
@@ -198,7 +217,8 @@ func TestRefusals(t *testing.T) {
 			}
 			c.Break(nil)
 			c.wantTaints(ours)
-			if written, err := node.Report(t.Context(), nodestatus.Condition{Ready: true}); !written || err != nil {
+			if written, err := node.Report(t.Context(),
+				nodestatus.Condition{Ready: true}); !written || err != nil {
 				t.Errorf("once it is mended, the condition was written: %v, error %v", written, err)
 			}
 		})
@@ -220,7 +240,8 @@ func TestInfoIsTheNode(t *testing.T) {
 	t.Parallel()
 	want := tainted(gpu)
 	want.Labels = map[string]string{"kubernetes.io/os": "linux"}
-	want.Status.NodeInfo = corev1.NodeSystemInfo{ContainerRuntimeVersion: "containerd://2.1.0", OSImage: "Talos (v1.13)"}
+	want.Status.NodeInfo = corev1.NodeSystemInfo{ContainerRuntimeVersion: "containerd://2.1.0",
+		OSImage: "Talos (v1.13)"}
 	_, node := newCluster(t, want)
 	got, err := node.Info(t.Context())
 	if err != nil {

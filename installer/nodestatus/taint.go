@@ -27,7 +27,8 @@ func withoutTaint(node *corev1.Node) []operation {
 			continue
 		}
 		path := fmt.Sprintf("/spec/taints/%d", i)
-		operations = append(operations, operation{"test", path, taint}, operation{Op: "remove", Path: path})
+		operations = append(operations, operation{"test", path, taint},
+			operation{Op: "remove", Path: path})
 	}
 	return operations
 }

@@ -46,8 +46,8 @@ func (p PluginSettings) probe(ctx context.Context) (Backends, error) {
 	return found, fmt.Errorf("no backend works on this node: %s", strings.Join(all, "; "))
 }
 
-// try returns what the backend lacks for some pods; an error is about what it lacks for all. Programs
-// are the host's, which the plugin will find there.
+// try returns what the backend lacks for some pods; an error is about what it lacks for all.
+// Programs are the host's, which the plugin will find there.
 func (p PluginSettings) try(ctx context.Context, name string) (warnings []string, err error) {
 	thread := node.OnThread
 	if backend.RunsPrograms(name) {

@@ -16,9 +16,11 @@ import (
 func TestTheSocketThatIsOurs(t *testing.T) {
 	t.Parallel()
 	first, second := filepath.Join(t.TempDir(), "s"), filepath.Join(t.TempDir(), "s")
-	r := &Reconciler{cfg: Settings{PodUID: "me"}, known: Findings{Where: Place{Sockets: []string{first, second}, Declared: "cri-o://1.33.0"}}}
+	r := &Reconciler{cfg: Settings{PodUID: "me"},
+		known: Findings{Where: Place{Sockets: []string{first, second}, Declared: "cri-o://1.33.0"}}}
 	listen := func(socket, name, pod string) (stop func()) {
-		return criserver.Serve(t, socket, &criserver.Runtime{Name: name, Pods: []*cri.PodSandbox{criserver.Sandbox(pod)}})
+		return criserver.Serve(t, socket,
+			&criserver.Runtime{Name: name, Pods: []*cri.PodSandbox{criserver.Sandbox(pod)}})
 	}
 	ask := func() (node.Runtime, error) { return r.ask(t.Context()) }
 	if _, err := ask(); !errors.Is(err, errNobody) {

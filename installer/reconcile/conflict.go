@@ -52,12 +52,13 @@ func (c *Conflict) Lasting() bool { return c.times >= reportAfter }
 // Pausing reports whether it is too early to write again.
 func (c *Conflict) Pausing(now time.Time) bool { return now.Before(c.until) }
 
-// ByAnother reports whether it is another writer's doing that a node is in a state, if the entry had
-// been in effect before.
+// ByAnother reports whether it is another writer's doing that a node is in a state, if the entry
+// had been in effect before.
 func (s State) ByAnother() bool { return othersDoing[s.Why] }
 
 var othersDoing = map[Reason]bool{
-	Reason(chain.Absent): true, Reason(chain.Outdated): true, Reason(chain.Misplaced): true, Reason(chain.Stale): true,
+	Reason(chain.Absent): true, Reason(chain.Outdated): true, Reason(chain.Misplaced): true,
+	Reason(chain.Stale):  true,
 	Reason(chain.Broken): true, Reason(chain.NoNetwork): true, Reason(chain.Unreadable): true,
 }
 
@@ -76,5 +77,6 @@ func Remedy(conf node.Conf, file string) string {
 			return r.remedy
 		}
 	}
-	return "find who writes the file, or set --way dropin with a runtime that loads drop-ins, else --way owned"
+	return "find who writes the file, or set --way dropin with a runtime that loads drop-ins, " +
+		"else --way owned"
 }

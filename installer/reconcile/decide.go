@@ -33,8 +33,8 @@ type Access struct {
 	Server    string // the API server's URL
 }
 
-// Insertion says what the chain shall be. The plans are for the directories as they were observed; a
-// directory that has changed since is planned for anew.
+// Insertion says what the chain shall be. The plans are for the directories as they were observed;
+// a directory that has changed since is planned for anew.
 type Insertion struct {
 	Spec   chain.Spec  // what shall be
 	Plan   chain.Plan  // of the runtime's directory
@@ -69,7 +69,8 @@ func Decide(cfg Settings, o Observation) (Todo, State) {
 	case o.Err != nil:
 		return Todo{}, failed(o.Err)
 	case o.takenOut():
-		return Todo{}, State{Why: Uninstalled, Text: "the node was taken out; it takes part again in another installation, " +
+		return Todo{}, State{Why: Uninstalled, Text: "the node was taken out; it takes part " +
+			"again in another installation, " +
 			"when helm rollback takes an uninstallation back that did not finish, " +
 			"or when the file uninstalled in " + cfg.Dirs.Run + " is removed"}
 	}
@@ -100,8 +101,10 @@ func behind(cfg Settings, o Observation) State {
 func (t *Todo) install(cfg Settings, o Observation) error {
 	dirs := cfg.Dirs
 	switch {
-	case !o.Known.Where.Known && o.Known.Runtime.ConfDir == "" && (dirs.Conf == "" || dirs.Bin == "") && o.Goal != Preview:
-		return &Failure{NoNode, errors.New("--platform auto: neither the API server nor the container runtime has answered yet, so that the kind of node is not known")}
+	case !o.Known.Where.Known && o.Known.Runtime.ConfDir == "" &&
+		(dirs.Conf == "" || dirs.Bin == "") && o.Goal != Preview:
+		return &Failure{NoNode, errors.New("--platform auto: neither the API server nor the " +
+			"container runtime has answered yet, so that the kind of node is not known")}
 	case o.Known.ProbeErr != nil:
 		return &Failure{NoBackend, o.Known.ProbeErr}
 	case o.Refused != nil:
@@ -155,12 +158,13 @@ func (cfg Settings) spec(o Observation) (chain.Spec, error) {
 	runtime := o.Known.Runtime
 	return chain.Spec{
 		Way: chain.Way(cfg.Chain.Way), Entry: entry, Standalone: cfg.Chain.Attachment,
-		LoadsDropIns: o.loadsDropIns(), ManyNetworks: runtime.ManyNetworks, SkipsBroken: runtime.SkipsBroken(),
+		LoadsDropIns: o.loadsDropIns(), ManyNetworks: runtime.ManyNetworks,
+		SkipsBroken: runtime.SkipsBroken(),
 	}, err
 }
 
-// loadsDropIns believes a drop-in that is there while it is not known what the runtime is, as after a
-// reboot without the API server: it was written when it was known.
+// loadsDropIns believes a drop-in that is there while it is not known what the runtime is, as after
+// a reboot without the API server: it was written when it was known.
 func (o Observation) loadsDropIns() bool {
 	if o.Known.Runtime.Name != "" {
 		return o.Known.Runtime.LoadsDropIns()
@@ -177,7 +181,8 @@ func (cfg Settings) evaluate(o Observation, err error) State {
 	if s.Ready() && s.Way != chain.Standalone {
 		s = loaded(o, s)
 	}
-	if f, ok := errors.AsType[*Failure](err); err == nil || ok && f.Why == NoAccess && !s.Ready() { // which matters less
+	// which matters less
+	if f, ok := errors.AsType[*Failure](err); err == nil || ok && f.Why == NoAccess && !s.Ready() {
 		return s
 	}
 	s.Why, s.Text = reasonOf(err), err.Error()
@@ -215,13 +220,15 @@ func loaded(o Observation, s State) State {
 	}
 	if known, runs := o.Known.Runtime.Runs(names.Plugin); known && !runs {
 		s.Why = NotLoaded
-		s.Text = fmt.Sprintf("%s has our entry, and %s has not loaded it: %s", s.File, o.Known.Runtime.Name, o.Known.Runtime.LastLoad)
+		s.Text = fmt.Sprintf("%s has our entry, and %s has not loaded it: %s", s.File,
+			o.Known.Runtime.Name, o.Known.Runtime.LastLoad)
 	}
 	return s
 }
 
 // errResumed is of an uninstallation that an agent of a later pod has ended.
-var errResumed = errors.New("an agent whose pod was created after this uninstallation began has taken the node in again")
+var errResumed = errors.New("an agent whose pod was created after this uninstallation began has " +
+	"taken the node in again")
 
 // decideOut is Decide for a node that shall be taken out. The marker binds the agents of the
 // installation that is in charge. One that was left by hand stays: whoever took that node out alone

@@ -23,9 +23,10 @@ type situation struct {
 // usual is a node on which nothing of ours is yet, and on which nothing is wrong.
 func usual() *situation {
 	cfg := Settings{
-		Dirs:      Directories{Platform: "kubeadm", Run: "/run/sidecar-cni"},
-		Chain:     ChainSettings{Way: "auto", Attachment: "istio-cni"},
-		Plugin:    PluginSettings{Binary: "/sidecar-cni", Conf: "{}", APIServer: "https://10.96.0.1"},
+		Dirs:  Directories{Platform: "kubeadm", Run: "/run/sidecar-cni"},
+		Chain: ChainSettings{Way: "auto", Attachment: "istio-cni"},
+		Plugin: PluginSettings{Binary: "/sidecar-cni", Conf: "{}",
+			APIServer: "https://10.96.0.1"},
 		Namespace: "kube-system",
 	}
 	s := &situation{cfg: cfg, o: Observation{
@@ -88,7 +89,8 @@ func (t Todo) words() string {
 		word string
 		is   bool
 	}{
-		{"resume", t.Resume != nil}, {"plugin", t.Plugin != nil}, {"credentials", t.Credentials != nil},
+		{"resume", t.Resume != nil}, {"plugin", t.Plugin != nil},
+		{"credentials", t.Credentials != nil},
 		{"enter", t.Enter != nil}, {"leave", t.Leave != nil},
 	} {
 		if one.is {
@@ -119,41 +121,58 @@ func TestEveryReason(t *testing.T) {
 		}},
 		NoBackend:   {"", func(s *situation) { s.o.Known.ProbeErr = errors.New("none works") }},
 		BadSettings: {"", func(s *situation) { s.cfg.Plugin.Conf = `{"dedline":"3s"}` }},
-		BadBinary:   {all, func(s *situation) { s.installed(t).o.Failed = &Failure{BadBinary, fs.ErrNotExist} }},
-		BadDisk:     {"", func(s *situation) { s.o.Conf = Listing{Err: fs.ErrPermission} }},
-		BadMount:    {"", func(s *situation) { s.o.Conf = Listing{Err: node.ErrDeleted} }},
-		BadPlace:    {"", func(s *situation) { s.installed(t).o.Refused = errors.New("it reads another") }},
-		NotLoaded: {all, func(s *situation) {
-			s.installed(t).o.Known.Runtime.Chain = []byte(`{"PluginConfDir":"/etc/cni/net.d","Networks":[]}`)
+		BadBinary: {all, func(s *situation) {
+			s.installed(t).o.Failed = &Failure{BadBinary,
+				fs.ErrNotExist}
 		}},
-		OtherRuntime: {all, func(s *situation) { s.installed(t).o.RuntimeErr = &notOurs{socket: "/run/other.sock"} }},
+		BadDisk:  {"", func(s *situation) { s.o.Conf = Listing{Err: fs.ErrPermission} }},
+		BadMount: {"", func(s *situation) { s.o.Conf = Listing{Err: node.ErrDeleted} }},
+		BadPlace: {"", func(s *situation) {
+			s.installed(t).
+				o.Refused = errors.New("it reads another")
+		}},
+		NotLoaded: {all, func(s *situation) {
+			s.installed(t).o.Known.Runtime.Chain = []byte(
+				`{"PluginConfDir":"/etc/cni/net.d","Networks":[]}`)
+		}},
+		OtherRuntime: {all, func(s *situation) {
+			s.installed(t).
+				o.RuntimeErr = &notOurs{socket: "/run/other.sock"}
+		}},
 		StillLoaded: {"", func(s *situation) {
 			s.o.Goal, s.o.Failed = Out, &Failure{StillLoaded, errors.New("containerd still has it")}
 		}},
-		NoAccess: {"plugin enter", func(s *situation) { s.installed(t).o.AccessErr = fs.ErrNotExist }},
+		NoAccess: {"plugin enter",
+			func(s *situation) { s.installed(t).o.AccessErr = fs.ErrNotExist }},
 
-		of(chain.Absent):   {all, func(*situation) {}},
-		of(chain.Outdated): {all, func(s *situation) { s.installed(t).cfg.Plugin.Conf = `{"deadline":"3s"}` }},
+		of(chain.Absent): {all, func(*situation) {}},
+		of(chain.Outdated): {all,
+			func(s *situation) { s.installed(t).cfg.Plugin.Conf = `{"deadline":"3s"}` }},
 		of(chain.Misplaced): {all, func(s *situation) {
 			entry, err := s.cfg.entry(s.o.Known.Where, "nftables")
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.has("10-bridge.conflist", network(`{"type":"bridge"},`+string(entry)+`,{"type":"portmap"}`))
+			s.has("10-bridge.conflist",
+				network(`{"type":"bridge"},`+string(entry)+`,{"type":"portmap"}`))
 		}},
 		of(chain.Repeated): {all, func(s *situation) {
-			s.has("10-bridge.conflist", network(`{"type":"bridge"},{"type":"sidecar-cni"},{"type":"sidecar-cni"}`))
+			s.has("10-bridge.conflist",
+				network(`{"type":"bridge"},{"type":"sidecar-cni"},{"type":"sidecar-cni"}`))
 		}},
 		of(chain.Stale): {all, func(s *situation) {
 			s.cfg.Chain.Way = "owned"
 			s.installed(t)
-			i := slices.IndexFunc(s.o.Conf.Files, func(f chain.File) bool { return f.Name == "10-bridge.conflist" })
+			i := slices.IndexFunc(s.o.Conf.Files,
+				func(f chain.File) bool { return f.Name == "10-bridge.conflist" })
 			s.o.Conf.Files[i].Data = []byte(network(`{"type":"bridge","mtu":1400}`))
 		}},
-		of(chain.NoNetwork):  {noEntry, func(s *situation) { s.o.Conf.Files = nil }},
-		of(chain.Unreadable): {noEntry, func(s *situation) { s.o.Conf.Files[0].Err = fs.ErrPermission }},
-		of(chain.Broken):     {noEntry, func(s *situation) { s.has("10-bridge.conflist", "{") }},
-		of(chain.Empty):      {noEntry, func(s *situation) { s.has("10-bridge.conflist", network(`{"type":"sidecar-cni"}`)) }},
+		of(chain.NoNetwork): {noEntry, func(s *situation) { s.o.Conf.Files = nil }},
+		of(chain.Unreadable): {noEntry,
+			func(s *situation) { s.o.Conf.Files[0].Err = fs.ErrPermission }},
+		of(chain.Broken): {noEntry, func(s *situation) { s.has("10-bridge.conflist", "{") }},
+		of(chain.Empty): {noEntry,
+			func(s *situation) { s.has("10-bridge.conflist", network(`{"type":"sidecar-cni"}`)) }},
 		of(chain.Version): {noEntry, func(s *situation) {
 			s.edit("1.0.0", "0.2.0")
 		}},
@@ -161,7 +180,8 @@ func TestEveryReason(t *testing.T) {
 			s.has("10-bridge.conflist", network(`{"type":"bridge"},{"type":"istio-cni"}`))
 		}},
 		of(chain.Taken): {noEntry, func(s *situation) {
-			s.has("10-a.conf", `{"cniVersion":"1.0.0","name":"a","type":"bridge"}`).and("10-a.conflist", network(`{"type":"ptp"}`))
+			s.has("10-a.conf", `{"cniVersion":"1.0.0","name":"a","type":"bridge"}`).
+				and("10-a.conflist", network(`{"type":"ptp"}`))
 		}},
 		of(chain.Shadowed): {noEntry, func(s *situation) {
 			s.cfg.Chain.Way = "owned"
@@ -191,7 +211,8 @@ func TestEveryReason(t *testing.T) {
 			s := usual()
 			row.node(s)
 			todo, now := Decide(s.cfg, s.o)
-			if now.Why != want || now.Text == "" || now.Ready() != (want == Effective || want == Superseded) {
+			if now.Why != want || now.Text == "" ||
+				now.Ready() != (want == Effective || want == Superseded) {
 				t.Errorf("%+v, ready: %v; want %s", now, now.Ready(), want)
 			}
 			if got := todo.words(); got != row.todo {
@@ -214,7 +235,8 @@ func TestWhatCountsMore(t *testing.T) {
 		todo string
 	}{
 		"no entry, and no token": {
-			func(s *situation) { s.o.AccessErr = fs.ErrNotExist }, Reason(chain.Absent), "plugin enter",
+			func(s *situation) { s.o.AccessErr = fs.ErrNotExist }, Reason(chain.Absent),
+			"plugin enter",
 		},
 		"no network, and no token": {func(s *situation) {
 			s.o.Conf.Files, s.o.AccessErr = nil, fs.ErrNotExist
@@ -243,7 +265,8 @@ func TestWhatCountsMore(t *testing.T) {
 		}, Effective, "plugin credentials enter"},
 		"no kind of node, and the runtime's own directory": {func(s *situation) {
 			s.cfg.Dirs.Platform = autoPlatform
-			s.o.Known.Where, s.o.Known.Runtime = locate(s.cfg, nil), node.Runtime{ConfDir: "/etc/cni/net.d"}
+			s.o.Known.Where, s.o.Known.Runtime = locate(s.cfg, nil),
+				node.Runtime{ConfDir: "/etc/cni/net.d"}
 		}, Reason(chain.Absent), "plugin credentials enter"},
 		"no kind of node, and both directories by flags": {func(s *situation) {
 			s.cfg.Dirs.Platform, s.cfg.Dirs.Conf, s.cfg.Dirs.Bin = autoPlatform, "/conf", "/bin"
@@ -253,17 +276,21 @@ func TestWhatCountsMore(t *testing.T) {
 			s.cfg.Dirs.Platform, s.cfg.Dirs.Conf = autoPlatform, "/conf"
 			s.o.Known.Where, s.o.Known.Runtime = locate(s.cfg, nil), node.Runtime{}
 		}, NoNode, ""},
-		"a newer agent, and no entry": {func(s *situation) { s.o.Newer = true }, Reason(chain.Absent), ""},
-		"the marker cannot be read":   {func(s *situation) { s.o.Err = fs.ErrPermission }, BadDisk, ""},
+		"a newer agent, and no entry": {func(s *situation) { s.o.Newer = true },
+			Reason(chain.Absent), ""},
+		"the marker cannot be read": {func(s *situation) { s.o.Err = fs.ErrPermission }, BadDisk,
+			""},
 		"the marker of another installation": {func(s *situation) {
 			s.installed(t).o.Marked, s.o.Marker.ID = true, "other"
 		}, Effective, "resume plugin credentials enter"},
 		"a marker, and an older pod": {func(s *situation) {
-			s.o.Marked, s.o.Marker, s.o.Created = true, node.Marker{ID: "one", Withdrawn: began}, began
+			s.o.Marked, s.o.Marker, s.o.Created = true, node.Marker{ID: "one", Withdrawn: began},
+				began
 		}, Uninstalled, ""},
 		"a marker, and a younger pod": {func(s *situation) {
 			s.installed(t).o.Marked = true
-			s.o.Marker, s.o.Created = node.Marker{ID: "one", Withdrawn: began}, began.Add(time.Second)
+			s.o.Marker, s.o.Created = node.Marker{ID: "one", Withdrawn: began},
+				began.Add(time.Second)
 		}, Effective, "resume plugin credentials enter"},
 		"a marker by hand, and a younger pod": {func(s *situation) {
 			s.o.Marked, s.o.Marker, s.o.Created = true, node.Marker{ID: "one"}, began
@@ -272,8 +299,9 @@ func TestWhatCountsMore(t *testing.T) {
 			s.cfg.Dirs.Platform, s.o.Goal, s.o.Token = autoPlatform, Preview, nil
 			s.o.Known.Where, s.o.Known.Runtime = locate(s.cfg, nil), node.Runtime{}
 		}, Reason(chain.Absent), "plugin enter"},
-		"out":            {func(s *situation) { s.o.Goal = Out }, Starting, "leave"},
-		"out, and taken": {func(s *situation) { s.o.Goal, s.o.Resumed = Out, true }, Superseded, ""},
+		"out": {func(s *situation) { s.o.Goal = Out }, Starting, "leave"},
+		"out, and taken": {func(s *situation) { s.o.Goal, s.o.Resumed = Out, true }, Superseded,
+			""},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -282,7 +310,8 @@ func TestWhatCountsMore(t *testing.T) {
 			row.node(s)
 			todo, now := Decide(s.cfg, s.o)
 			if now.Why != row.why || todo.words() != row.todo {
-				t.Errorf("%s (%s), to do %q; want %s, %q", now.Why, now.Text, todo.words(), row.why, row.todo)
+				t.Errorf("%s (%s), to do %q; want %s, %q", now.Why, now.Text, todo.words(), row.why,
+					row.todo)
 			}
 		})
 	}
@@ -306,7 +335,8 @@ func TestADropInThatIsThere(t *testing.T) {
 			t.Errorf("%s: %+v, want way %s", name, now, row.want)
 		}
 		s.o.Known.Runtime = node.Runtime{Name: "containerd", Version: "1.7.0"}
-		if todo, now := Decide(s.cfg, s.o); todo.Enter == nil || todo.Enter.Plan.Way != chain.Inline {
+		if todo, now := Decide(s.cfg, s.o); todo.Enter == nil ||
+			todo.Enter.Plan.Way != chain.Inline {
 			t.Errorf("%s, and a runtime without drop-ins: %+v", name, now)
 		}
 	}
@@ -349,11 +379,12 @@ func TestTheMarkerOfAnUninstallation(t *testing.T) {
 		there  *node.Marker
 		writes bool
 	}{
-		"none":                         {nil, true},
-		"by hand":                      {&node.Marker{ID: "one"}, false},
-		"by hand, for all":             {&node.Marker{}, false},
-		"by hand, of another":          {&node.Marker{ID: "other"}, true},
-		"of an earlier uninstallation": {&node.Marker{ID: "one", Withdrawn: began.Add(-time.Hour)}, true},
+		"none":                {nil, true},
+		"by hand":             {&node.Marker{ID: "one"}, false},
+		"by hand, for all":    {&node.Marker{}, false},
+		"by hand, of another": {&node.Marker{ID: "other"}, true},
+		"of an earlier uninstallation": {&node.Marker{ID: "one", Withdrawn: began.Add(-time.Hour)},
+			true},
 	}
 	for name, row := range rows {
 		s := usual()

@@ -53,12 +53,15 @@ func (r *Reconciler) do(t Todo, note func(string)) error {
 func (r *Reconciler) enter(e Insertion, note func(string)) error {
 	where := r.known.Where
 	if e.Multus != nil {
-		err := r.carry(where.Multus, func(d chain.Dir) (chain.Plan, error) { return chain.InstallStandalone(d, e.Spec) }, note)
+		err := r.carry(where.Multus,
+			func(d chain.Dir) (chain.Plan, error) { return chain.InstallStandalone(d, e.Spec) },
+			note)
 		if err != nil {
 			return err
 		}
 	}
-	err := r.carry(where.Conf, func(d chain.Dir) (chain.Plan, error) { return chain.Install(d, e.Spec) }, note)
+	err := r.carry(where.Conf,
+		func(d chain.Dir) (chain.Plan, error) { return chain.Install(d, e.Spec) }, note)
 	if err == nil && e.Clear {
 		err = r.carry(where.Multus, planNoStandalone, note)
 	}
@@ -96,7 +99,8 @@ func (r *Reconciler) lead() error {
 	}
 	r.member = member
 	where := r.known.Where
-	there := node.Installation{ID: r.installation(), ConfDir: where.Conf.Path, BinDir: where.binDir(), Multus: where.Multus.Path}
+	there := node.Installation{ID: r.installation(), ConfDir: where.Conf.Path,
+		BinDir: where.binDir(), Multus: where.Multus.Path}
 	if len(where.Sockets) == 1 {
 		there.Socket = where.Sockets[0]
 	}
@@ -104,7 +108,8 @@ func (r *Reconciler) lead() error {
 }
 
 // carry reads a directory, plans and does. Another writer in between makes it begin anew.
-func (r *Reconciler) carry(conf node.Conf, plan func(chain.Dir) (chain.Plan, error), note func(string)) error {
+func (r *Reconciler) carry(conf node.Conf, plan func(chain.Dir) (chain.Plan, error),
+	note func(string)) error {
 	const tries = 3
 	var err error
 	for range tries {
@@ -115,7 +120,8 @@ func (r *Reconciler) carry(conf node.Conf, plan func(chain.Dir) (chain.Plan, err
 	return diskFailure(err)
 }
 
-func (r *Reconciler) carryOnce(conf node.Conf, plan func(chain.Dir) (chain.Plan, error), note func(string)) error {
+func (r *Reconciler) carryOnce(conf node.Conf, plan func(chain.Dir) (chain.Plan, error),
+	note func(string)) error {
 	if err := conf.Sweep(); err != nil {
 		return diskFailure(err)
 	}

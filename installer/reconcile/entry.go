@@ -18,7 +18,8 @@ import (
 // configuration. What the plugin would only warn about, or would fail pods for, is refused here.
 func (cfg Settings) entry(p Place, backend string) ([]byte, error) {
 	ours := map[string]any{
-		"capabilities":      map[string]bool{netconf.AnnotationsCapability: true, netconf.DNSCapability: true},
+		"capabilities": map[string]bool{netconf.AnnotationsCapability: true,
+			netconf.DNSCapability: true},
 		"backend":           backend,
 		"kubeconfig":        filepath.Join(p.Credentials.Dir, names.Kubeconfig),
 		"agentSocket":       cfg.Dirs.Socket(),
@@ -32,7 +33,8 @@ func (cfg Settings) entry(p Place, backend string) ([]byte, error) {
 	fields := map[string]any{}
 	for key, value := range more {
 		if _, ok := ours[key]; ok || key == "type" {
-			return nil, fmt.Errorf("--plugin-conf: %q: the installer sets it, there is a flag for it", key)
+			return nil, fmt.Errorf("--plugin-conf: %q: the installer sets it, there is a flag "+
+				"for it", key)
 		}
 		fields[key] = value
 	}

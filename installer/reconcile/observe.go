@@ -108,7 +108,8 @@ func (r *Reconciler) observeAgents(ctx context.Context, o *Observation) {
 	if o.Marker, o.Marked, o.Err = r.cfg.Dirs.run().Marked(); o.Err != nil {
 		return
 	}
-	if o.Marked && o.Marker.Concerns(o.ID) && !o.Marker.Withdrawn.IsZero() && r.world.Created != nil {
+	if o.Marked && o.Marker.Concerns(o.ID) && !o.Marker.Withdrawn.IsZero() &&
+		r.world.Created != nil {
 		asking, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		var err error
@@ -224,7 +225,8 @@ func (r *Reconciler) observeInstallation(ctx context.Context, o *Observation) {
 	}
 	cfg := r.cfg
 	if cfg.Dirs.Platform == autoPlatform {
-		cfg.Dirs.Conf, cfg.Dirs.Bin = cmp.Or(cfg.Dirs.Conf, there.ConfDir), cmp.Or(cfg.Dirs.Bin, there.BinDir)
+		cfg.Dirs.Conf, cfg.Dirs.Bin = cmp.Or(cfg.Dirs.Conf, there.ConfDir),
+			cmp.Or(cfg.Dirs.Bin, there.BinDir)
 		cfg.Dirs.Multus = cmp.Or(cfg.Dirs.Multus, there.Multus)
 		cfg.RuntimeSocket = cmp.Or(cfg.RuntimeSocket, there.Socket)
 	}

@@ -91,8 +91,10 @@ func (p Place) looksLike(object *corev1.Node) (name, why string) {
 func (p Place) readMultus() (chain.Dir, error) {
 	dir, err := p.Multus.Read()
 	if errors.Is(err, fs.ErrNotExist) && !errors.Is(err, node.ErrDeleted) {
-		err = fmt.Errorf("the way is standalone, since Multus is in the chain: %w, or not mounted into the agent's pod: "+
-			"set the chart's way to standalone, and its multusConfDir where Multus reads another directory", err)
+		err = fmt.Errorf("the way is standalone, since Multus is in the chain: %w, or not "+
+			"mounted into the agent's pod: "+
+			"set the chart's way to standalone, and its multusConfDir where Multus reads another "+
+			"directory", err)
 	}
 	return dir, err
 }

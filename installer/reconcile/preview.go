@@ -19,14 +19,16 @@ func (p Outcome) Print(out io.Writer) error {
 	}
 	where, probed := p.Seen.Known.Where, p.Seen.Known.Probed
 	if probed.Backend != "" {
-		fmt.Fprintf(out, "platform %s (%s), backend %s\n", where.Platform.Name, where.Evidence, probed.Backend)
+		fmt.Fprintf(out, "platform %s (%s), backend %s\n", where.Platform.Name, where.Evidence,
+			probed.Backend)
 	}
 	for _, warning := range probed.Warnings {
 		fmt.Fprintf(out, "warning: backend %s has %s\n", probed.Backend, warning)
 	}
 	if p.Work.Plugin != nil {
 		p.Work.Plugin.preview(out)
-		fmt.Fprintf(out, "%s: kubeconfig, token and ca.crt are kept up to date\n", where.Credentials.Dir)
+		fmt.Fprintf(out, "%s: kubeconfig, token and ca.crt are kept up to date\n",
+			where.Credentials.Dir)
 	}
 	if p.Work.Enter == nil {
 		return errors.New(p.Now.Text)
@@ -58,7 +60,8 @@ func printPlan(out io.Writer, conf node.Conf, plan chain.Plan, dir chain.Dir) {
 		fmt.Fprintf(out, "%s: no change, way %s\n", conf.Path, plan.Way)
 		return
 	}
-	fmt.Fprintf(out, "%s: way %s, network %s of %s\n", conf.Path, plan.Way, plan.Network, plan.Primary)
+	fmt.Fprintf(out, "%s: way %s, network %s of %s\n", conf.Path, plan.Way, plan.Network,
+		plan.Primary)
 	for _, step := range plan.Steps {
 		fmt.Fprintf(out, "  %s\n", step)
 	}

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"path/filepath"
 	"time"
 
@@ -51,16 +52,19 @@ func (r *Reconciler) Start(ctx context.Context, joins bool) error {
 	r.provide()
 	where := r.known.Where
 	if looks, why := where.looksLike(object); looks != "" {
-		r.log.Warn("node looks like another platform", zap.String("platform", where.Platform.Name), zap.String("want", looks), zap.String("why", why))
+		r.log.Warn("node looks like another platform", zap.String("platform", where.Platform.Name),
+			zap.String("want", looks), zap.String("why", why))
 	}
 	if err := r.askRuntime(ctx); err != nil {
-		r.log.Warn("container runtime not reached", zap.Strings("paths", r.known.Where.Sockets), zap.Error(err))
+		r.log.Warn("container runtime not reached", zap.Strings("paths", r.known.Where.Sockets),
+			zap.Error(err))
 	}
 	if r.known.Probed, r.known.ProbeErr = r.cfg.Plugin.probe(ctx); r.known.ProbeErr != nil {
 		r.log.Error("found no backend", zap.Error(r.known.ProbeErr))
 	}
 	for _, warning := range r.known.Probed.Warnings {
-		r.log.Warn("backend cannot redirect every pod", zap.String("backend", r.known.Probed.Backend), zap.String("reason", warning))
+		r.log.Warn("backend cannot redirect every pod",
+			zap.String("backend", r.known.Probed.Backend), zap.String("reason", warning))
 	}
 	_, err = r.Entry()
 	return err
@@ -94,7 +98,8 @@ func (r *Reconciler) Pass(ctx context.Context, aim Aim) Outcome {
 	if aim == Preview {
 		o := r.Observe(ctx, aim)
 		if o.RuntimeErr != nil {
-			r.log.Warn("container runtime not reached", zap.Strings("paths", r.known.Where.Sockets), zap.Error(o.RuntimeErr))
+			r.log.Warn("container runtime not reached", zap.Strings("paths", r.known.Where.Sockets),
+				zap.Error(o.RuntimeErr))
 		}
 		return r.decide(o)
 	}
@@ -115,8 +120,24 @@ func (r *Reconciler) Pass(ctx context.Context, aim Aim) Outcome {
 	return after
 }
 
+// Once makes a pass, and more as long as the runtime has not loaded what was written. Its error
+// says why the chain is not effective.
+func (r *Reconciler) Once(ctx context.Context) error {
+	for end := time.Now().Add(reloadTimeout); ; {
+		now := r.Pass(ctx, In).Now
+		switch {
+		case now.Ready():
+			return nil
+		case now.Why != NotLoaded || time.Now().After(end) || ctx.Err() != nil:
+			return fmt.Errorf("%s: %s", now.Why, now.Text)
+		}
+		time.Sleep(reloadPause)
+	}
+}
+
 // carryOut returns what is to be seen on the node afterwards.
-func (r *Reconciler) carryOut(ctx context.Context, t Todo, o Observation) (after Observation, changes []string) {
+func (r *Reconciler) carryOut(ctx context.Context, t Todo,
+	o Observation) (after Observation, changes []string) {
 	note := func(what string) { changes = append(changes, what) }
 	if t.Leave != nil {
 		o.Left, o.Failed = r.undo(ctx, *t.Leave, note)
@@ -141,9 +162,11 @@ func (r *Reconciler) decide(o Observation) Outcome {
 func (r *Reconciler) report(p Outcome, took time.Duration) {
 	switch {
 	case p.Work.Leave != nil && (len(p.Changes) > 0 || p.Err != nil):
-		r.log.Info("took node out", zap.Strings("changes", p.Changes), zap.Strings("left", p.Seen.Left), zap.Error(p.Err))
+		r.log.Info("took node out", zap.Strings("changes", p.Changes),
+			zap.Strings("left", p.Seen.Left), zap.Error(p.Err))
 	case p.Work.Leave == nil && len(p.Changes) > 0:
-		r.log.Info("changed node", zap.Strings("changes", p.Changes), zap.String("way", string(p.Now.Way)), zap.String("reason", string(p.Now.Why)),
+		r.log.Info("changed node", zap.Strings("changes", p.Changes),
+			zap.String("way", string(p.Now.Way)), zap.String("reason", string(p.Now.Why)),
 			zap.Duration("took", took))
 	}
 }

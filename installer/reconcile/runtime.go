@@ -54,7 +54,8 @@ func (r *Reconciler) runsUs(runtime node.Runtime) bool {
 
 // errNobody is of a runtime that cannot be asked: it is down, or its socket is elsewhere, or not
 // mounted.
-var errNobody = errors.New("the runtime's socket is not there, or its directory is not mounted into the agent's pod " +
+var errNobody = errors.New("the runtime's socket is not there, or its directory is not mounted " +
+	"into the agent's pod " +
 	"(--runtime-socket, the chart's runtimeSocket)")
 
 // notOurs is the error of a socket at which another runtime answers than the one that runs the
@@ -66,10 +67,12 @@ type notOurs struct {
 }
 
 func (e *notOurs) Error() string {
-	text := fmt.Sprintf("%s %s answers at %s and does not run the agent's pod", e.runtime.Name, e.runtime.Version, e.socket)
+	text := fmt.Sprintf("%s %s answers at %s and does not run the agent's pod", e.runtime.Name,
+		e.runtime.Version, e.socket)
 	if e.declared != "" {
 		text += ": the node's runtime is " + e.declared
 	}
-	return text + "; set --runtime-socket (the chart's runtimeSocket) to the socket of the runtime that the kubelet uses, " +
+	return text + "; set --runtime-socket (the chart's runtimeSocket) to the socket of the " +
+		"runtime that the kubelet uses, " +
 		"and --conf-dir and --bin-dir if that one has other directories"
 }

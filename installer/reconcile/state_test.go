@@ -18,22 +18,25 @@ func TestWhatAnUninstallationEndsWith(t *testing.T) {
 		want  Reason
 		ready bool
 	}{
-		"out":                          {nil, nil, Uninstalled, true},
-		"out, with something left":     {[]string{"a binary"}, nil, Uninstalled, true},
-		"an error of the disk":         {nil, os.ErrPermission, BadDisk, false},
-		"a directory that was deleted": {nil, fmt.Errorf("read: %w", node.ErrDeleted), BadMount, false},
+		"out":                      {nil, nil, Uninstalled, true},
+		"out, with something left": {[]string{"a binary"}, nil, Uninstalled, true},
+		"an error of the disk":     {nil, os.ErrPermission, BadDisk, false},
+		"a directory that was deleted": {nil, fmt.Errorf("read: %w", node.ErrDeleted), BadMount,
+			false},
 		"a file that is another's": {
 			nil, &chain.Refusal{Reason: chain.Taken}, Reason(chain.Taken), false,
 		},
 		"the runtime's directories": {nil, &Failure{BadPlace, os.ErrInvalid}, BadPlace, false},
 		"a runtime that keeps it": {
-			nil, fmt.Errorf("it stays: %w", &Failure{StillLoaded, os.ErrInvalid}), StillLoaded, false,
+			nil, fmt.Errorf("it stays: %w", &Failure{StillLoaded, os.ErrInvalid}), StillLoaded,
+			false,
 		},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, s := Decide(Settings{}, Observation{Goal: Out, Left: row.left, Failed: row.err, Done: row.err == nil})
+			_, s := Decide(Settings{},
+				Observation{Goal: Out, Left: row.left, Failed: row.err, Done: row.err == nil})
 			if s.Why != row.want || s.Ready() != row.ready || Meanings[s.Why] == "" {
 				t.Errorf("%+v, ready: %v; want %q, %v", s, s.Ready(), row.want, row.ready)
 			}
@@ -51,7 +54,8 @@ func TestReasonsAreWordsOfTheAPI(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range Reasons() {
 		word := r.Camel()
-		if word == "" || strings.ContainsAny(word, "_ ") || word[0] < 'A' || word[0] > 'Z' || seen[word] {
+		if word == "" || strings.ContainsAny(word, "_ ") || word[0] < 'A' || word[0] > 'Z' ||
+			seen[word] {
 			t.Errorf("%s becomes %q", r, word)
 		}
 		seen[word] = true

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// ReloadTimeout is how long the runtime has to notice that its directory has changed.
-	ReloadTimeout = 10 * time.Second
+	// reloadTimeout is how long the runtime has to notice that its directory has changed.
+	reloadTimeout = 10 * time.Second
 	// unaskedPause is for a runtime that cannot be asked: it follows its directory within
 	// milliseconds.
 	unaskedPause = 2 * time.Second
-	// ReloadPause is between two questions whether the runtime has noticed.
-	ReloadPause = 200 * time.Millisecond
+	// reloadPause is between two questions whether the runtime has noticed.
+	reloadPause = 200 * time.Millisecond
 )
 
 // undo takes everything of ours out, and returns what it had to leave, and why. First the daemon
@@ -29,7 +29,8 @@ const (
 // already is not missed, so it can be repeated after any interruption. The entry goes whatever the
 // runtime says, or if it says nothing: it only decides how long to wait, and whether the binary may
 // go, without which every pod would fail if it still were in the chain.
-func (r *Reconciler) undo(ctx context.Context, l Removal, note func(string)) (left []string, err error) {
+func (r *Reconciler) undo(ctx context.Context, l Removal,
+	note func(string)) (left []string, err error) {
 	where := r.known.Where
 	if l.Marker != nil {
 		if err := r.cfg.Dirs.run().Mark(*l.Marker); err != nil {
@@ -58,14 +59,16 @@ func (r *Reconciler) undo(ctx context.Context, l Removal, note func(string)) (le
 		note("removed " + where.Credentials.Dir)
 	}
 	if silent != nil {
-		return []string{fmt.Sprintf("%s: the runtime did not say whether its chain still has the plugin: %v; run uninstall again when it answers",
+		return []string{fmt.Sprintf("%s: the runtime did not say whether its chain still has the "+
+			"plugin: %v; run uninstall again when it answers",
 			where.Plugin, silent)}, nil
 	}
 	return r.dropBinary(note)
 }
 
 // carryIfThere carries out a plan in a directory that may not be there.
-func (r *Reconciler) carryIfThere(conf node.Conf, plan func(chain.Dir) (chain.Plan, error), note func(string)) error {
+func (r *Reconciler) carryIfThere(conf node.Conf, plan func(chain.Dir) (chain.Plan, error),
+	note func(string)) error {
 	if _, err := os.Stat(conf.Path); errors.Is(err, fs.ErrNotExist) {
 		return node.Deleted(conf.Path)
 	}
@@ -90,7 +93,7 @@ func (r *Reconciler) notifyRuntime(ctx context.Context) error {
 // has time for it. silent is why one did not answer that should have.
 func (r *Reconciler) awaitReload(ctx context.Context) (silent, err error) {
 	began := time.Now()
-	ticker := time.NewTicker(ReloadPause)
+	ticker := time.NewTicker(reloadPause)
 	defer ticker.Stop()
 	for {
 		runtime, err := r.ask(ctx)
@@ -100,10 +103,11 @@ func (r *Reconciler) awaitReload(ctx context.Context) (silent, err error) {
 			return nil, nil
 		case (errors.Is(err, errNobody) || err == nil && !known) && waited > unaskedPause:
 			return nil, nil
-		case waited > ReloadTimeout && err != nil:
+		case waited > reloadTimeout && err != nil:
 			return err, nil
-		case waited > ReloadTimeout:
-			return nil, &Failure{StillLoaded, fmt.Errorf("%s still has the plugin in its chain", runtime.Name)}
+		case waited > reloadTimeout:
+			return nil, &Failure{StillLoaded,
+				fmt.Errorf("%s still has the plugin in its chain", runtime.Name)}
 		}
 		select {
 		case <-ctx.Done():
@@ -125,7 +129,8 @@ func (r *Reconciler) dropBinary(note func(string)) (left []string, err error) {
 	case err != nil:
 		return []string{fmt.Sprintf("%s: %v", binary, err)}, nil
 	case uses > 0:
-		return []string{fmt.Sprintf("%s: %d results in %s name it, and the runtime may run it when their pods end; run uninstall again then", binary, uses, cache)}, nil
+		return []string{fmt.Sprintf("%s: %d results in %s name it, and the runtime may run it "+
+			"when their pods end; run uninstall again then", binary, uses, cache)}, nil
 	}
 	if err := os.Remove(binary); err != nil {
 		return nil, err

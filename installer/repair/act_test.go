@@ -29,7 +29,8 @@ func TestAReportIsAnEventALabelAndAMetric(t *testing.T) {
 		n.want(n.pass(), repair.Missing, repair.Reported)
 	}
 	event := n.awaitEvent("SidecarNotRedirected")
-	if event.Type != "Warning" || event.InvolvedObject.UID != uidOf("web-0") || !strings.Contains(event.Message, "delete the pod") {
+	if event.Type != "Warning" || event.InvolvedObject.UID != uidOf("web-0") ||
+		!strings.Contains(event.Message, "delete the pod") {
 		t.Errorf("event %+v", event)
 	}
 	if got := n.api.Pod("shop", "web-0").Labels; got[repair.Label] != "missing" {
@@ -38,7 +39,8 @@ func TestAReportIsAnEventALabelAndAMetric(t *testing.T) {
 	if rules(t, ns) != rules(t, netns.New(t)) {
 		t.Errorf("rules\n%s", rules(t, ns))
 	}
-	n.wantMetrics(map[string]float64{"sidecar_cni_checked_pods missing": 1, "sidecar_cni_repair_passes_total complete": 2})
+	n.wantMetrics(map[string]float64{"sidecar_cni_checked_pods missing": 1,
+		"sidecar_cni_repair_passes_total complete": 2})
 }
 
 // wantMetrics compares those that have a label and are not zero.
@@ -110,7 +112,8 @@ func TestRulesThatNoPacketMeets(t *testing.T) {
 						return
 					}
 				}
-				t.Errorf("want %v pods without a hit:\n%s", row.want, pod.Run(t, "", "nft", "list", "ruleset"))
+				t.Errorf("want %v pods without a hit:\n%s", row.want,
+					pod.Run(t, "", "nft", "list", "ruleset"))
 			})
 		}
 	}
@@ -130,20 +133,24 @@ func TestARepairIsToldOf(t *testing.T) {
 	t.Parallel()
 	ns, n := netns.New(t), newNode(t, repair.Repair)
 	pod := meshed("web-0", nil)
-	pod.Labels = map[string]string{repair.Label: "missing", "app": "web"} // by an earlier pass in mode report
+	// by an earlier pass in mode report
+	pod.Labels = map[string]string{repair.Label: "missing", "app": "web"}
 	n.run(pod, ns)
 	n.want(n.pass(), repair.Missing, repair.Repaired)
 	event := n.awaitEvent("SidecarRedirectedLate")
-	want := "the pod started without redirection, and sidecar-cni has redirected it now: connections that were opened before go on past " +
+	want := "the pod started without redirection, and sidecar-cni has redirected it now: " +
+		"connections that were opened before go on past " +
 		"the sidecar until they end; remedy: restart the pod (delete it to have it created anew)"
 	if event.Type != "Warning" || event.Message != want {
 		t.Errorf("event %s %q, want a warning %q", event.Type, event.Message, want)
 	}
-	if diff := cmp.Diff(map[string]string{"app": "web"}, n.api.Pod("shop", "web-0").Labels); diff != "" {
+	if diff := cmp.Diff(map[string]string{"app": "web"},
+		n.api.Pod("shop", "web-0").Labels); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
 	}
 	n.wantMetrics(map[string]float64{
-		"sidecar_cni_checked_pods redirected": 1, "sidecar_cni_repair_passes_total complete": 1, "sidecar_cni_repairs_total repaired": 1,
+		"sidecar_cni_checked_pods redirected": 1, "sidecar_cni_repair_passes_total complete": 1,
+		"sidecar_cni_repairs_total repaired": 1,
 	})
 }
 
@@ -199,11 +206,15 @@ func TestWhoIsEvicted(t *testing.T) {
 		want   repair.Outcome
 		why    string
 	}{
-		"a ReplicaSet's":                   {func(*corev1.Pod) {}, repair.Evicted, ""},
-		"a Job's that may start over":      {job(corev1.RestartPolicyOnFailure, corev1.PodRunning), repair.Evicted, ""},
-		"a Job's that has not begun":       {job(corev1.RestartPolicyNever, corev1.PodPending), repair.Evicted, ""},
-		"a Job's that runs, and only once": {job(corev1.RestartPolicyNever, corev1.PodRunning), repair.Spared, "restartPolicy Never"},
-		"one without a controller":         {func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil }, repair.Spared, "no controller"},
+		"a ReplicaSet's": {func(*corev1.Pod) {}, repair.Evicted, ""},
+		"a Job's that may start over": {job(corev1.RestartPolicyOnFailure, corev1.PodRunning),
+			repair.Evicted, ""},
+		"a Job's that has not begun": {job(corev1.RestartPolicyNever, corev1.PodPending),
+			repair.Evicted, ""},
+		"a Job's that runs, and only once": {job(corev1.RestartPolicyNever, corev1.PodRunning),
+			repair.Spared, "restartPolicy Never"},
+		"one without a controller": {func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil },
+			repair.Spared, "no controller"},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -219,7 +230,8 @@ func TestWhoIsEvicted(t *testing.T) {
 			if rules(t, ns) != rules(t, netns.New(t)) {
 				t.Errorf("rules\n%s", rules(t, ns))
 			}
-			reason := map[repair.Outcome]string{repair.Evicted: "SidecarPodEvicted", repair.Spared: "SidecarNotRedirected"}[row.want]
+			reason := map[repair.Outcome]string{repair.Evicted: "SidecarPodEvicted",
+				repair.Spared: "SidecarNotRedirected"}[row.want]
 			if event := n.awaitEvent(reason); !strings.Contains(event.Message, row.why) {
 				t.Errorf("event %s", event.Message)
 			}
@@ -290,7 +302,8 @@ func TestALabelIsForOnePod(t *testing.T) {
 		})
 	})
 	n.pass()
-	want := `{"metadata":{"labels":{"sidecar-cni.io/redirection":"missing"},"uid":"` + string(uidOf("web-0")) + `"}}`
+	want := `{"metadata":{"labels":{"sidecar-cni.io/redirection":"missing"},"uid":"` +
+		string(uidOf("web-0")) + `"}}`
 	if diff := cmp.Diff(want, string(body)); diff != "" {
 		t.Errorf("patch (-want +got):\n%s", diff)
 	}
@@ -326,7 +339,8 @@ func TestAnAPIServerThatRefusesOrIsAway(t *testing.T) {
 			})
 			n.listed = n.pods()
 			s := n.pass()
-			if len(s.Results) != len(all) || s.Results[0].Outcome != repair.Failed || s.Results[0].Err == nil {
+			if len(s.Results) != len(all) || s.Results[0].Outcome != repair.Failed ||
+				s.Results[0].Err == nil {
 				t.Errorf("results %+v", s.Results)
 			}
 			if requests > row.most {

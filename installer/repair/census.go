@@ -76,13 +76,15 @@ func (c *census) podOf(pid int) types.UID {
 //	pod<uid>                           with the driver cgroupfs
 //	kubepods[-besteffort]-pod<uid>.slice, the dashes of the uid being underlines   with systemd
 //
-// and a runtime that is configured with another driver puts both into one name, before a colon. Of several, a
-// pod within a pod, the first known one counts: what is below was made by the pod itself.
+// and a runtime that is configured with another driver puts both into one name, before a colon. Of
+// several, a pod within a pod, the first known one counts: what is below was made by the pod
+// itself.
 func podIn(cgroups string, known map[types.UID]bool) types.UID {
 	for line := range strings.Lines(cgroups) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
 		_, path, _ := strings.Cut(rest, ":")
-		for part := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == ':' }) {
+		for part := range strings.FieldsFuncSeq(path,
+			func(r rune) bool { return r == '/' || r == ':' }) {
 			if uid := uidOf(part); known[uid] {
 				return uid
 			}
@@ -169,7 +171,8 @@ func (c *census) mountOf(id podns.ID) (string, bool) {
 	}
 	root := fmt.Sprintf("net:[%d]", id.Inode)
 	for line := range strings.Lines(string(data)) {
-		if fields := strings.Fields(line); len(fields) > 4 && fields[3] == root { // proc_pid_mountinfo(5)
+		// proc_pid_mountinfo(5)
+		if fields := strings.Fields(line); len(fields) > 4 && fields[3] == root {
 			return fields[4], true
 		}
 	}

@@ -20,7 +20,8 @@ func hierarchies(t *testing.T) map[string]string {
 	t.Helper()
 	const root = "/sys/fs/cgroup"
 	found := map[string]string{}
-	for name, dir := range map[string]string{"v2": root, "v2 beside v1": root + "/unified", "v1": root + "/pids"} {
+	for name, dir := range map[string]string{"v2": root, "v2 beside v1": root + "/unified",
+		"v1": root + "/pids"} {
 		_, v2 := os.Stat(dir + "/cgroup.controllers")
 		_, there := os.Stat(dir + "/cgroup.procs")
 		if there == nil && (v2 == nil) == strings.HasPrefix(name, "v2") {
@@ -39,13 +40,15 @@ var cgroups atomic.Int32
 // cgroup makes a cgroup below one of the test's own, and removes both.
 func cgroup(t *testing.T, hierarchy, path string) string {
 	t.Helper()
-	dir := filepath.Join(hierarchy, fmt.Sprintf("sidecar-cni-repair-%d-%d", os.Getpid(), cgroups.Add(1)), path)
+	dir := filepath.Join(hierarchy,
+		fmt.Sprintf("sidecar-cni-repair-%d-%d", os.Getpid(), cgroups.Add(1)), path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		for ; dir != hierarchy; dir = filepath.Dir(dir) {
-			for deadline := time.Now().Add(5 * time.Second); ; { // a process that has ended leaves it a moment later
+			// a process that has ended leaves it a moment later
+			for deadline := time.Now().Add(5 * time.Second); ; {
 				err := os.Remove(dir)
 				if err == nil || errors.Is(err, os.ErrNotExist) {
 					break
@@ -75,7 +78,8 @@ func sleeper(t *testing.T, ns *netns.NS, dir string) int {
 		stdin.Close()
 		_ = cmd.Wait()
 	})
-	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, cmd.Process.Pid), 0); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, cmd.Process.Pid),
+		0); err != nil {
 		t.Fatal(err)
 	}
 	return cmd.Process.Pid
@@ -84,7 +88,8 @@ func sleeper(t *testing.T, ns *netns.NS, dir string) int {
 // see puts a real process into the host's /proc.
 func (n *node) see(pid int) {
 	n.t.Helper()
-	if err := os.Symlink(fmt.Sprintf("/proc/%d", pid), filepath.Join(n.proc, fmt.Sprint(pid))); err != nil {
+	if err := os.Symlink(fmt.Sprintf("/proc/%d", pid),
+		filepath.Join(n.proc, fmt.Sprint(pid))); err != nil {
 		n.t.Fatal(err)
 	}
 }
@@ -104,7 +109,9 @@ func TestRealProcessesInRealCgroups(t *testing.T) {
 				pod := meshed("web-0", nil)
 				pod.UID = uidOf(fmt.Sprint(its))
 				n.put(pod)
-				dir := cgroup(t, hierarchy, "kubepods.slice/kubepods-pod"+strings.ReplaceAll(string(pod.UID), "-", "_")+".slice/cri-containerd-0a1b.scope")
+				dir := cgroup(t, hierarchy,
+					"kubepods.slice/kubepods-pod"+strings.ReplaceAll(string(pod.UID), "-", "_")+
+						".slice/cri-containerd-0a1b.scope")
 				pid := sleeper(t, ns, dir)
 				n.see(pid)
 				if !its {
@@ -112,7 +119,8 @@ func TestRealProcessesInRealCgroups(t *testing.T) {
 					return
 				}
 				x := n.want(n.pass(), repair.Missing, repair.Repaired)
-				if x.Netns.Path != fmt.Sprintf("/proc/%d/ns/net", pid) || x.Netns.Inode != identify(t, ns).Inode {
+				if x.Netns.Path != fmt.Sprintf("/proc/%d/ns/net", pid) ||
+					x.Netns.Inode != identify(t, ns).Inode {
 					t.Errorf("found %+v", x.Netns)
 				}
 				n.want(n.pass(), repair.Redirected, "")

@@ -25,7 +25,8 @@ func (r *Repairer) evict(ctx context.Context, pod *corev1.Pod, x *Result) error 
 	}
 	err := r.requestEviction(ctx, pod)
 	switch {
-	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, or another has its name
+	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		// it is gone, or another has its name
 		x.Outcome = Evicted
 	case apierrors.IsTooManyRequests(err):
 		r.pauses.begin(pod.UID, time.Now())
@@ -42,8 +43,10 @@ func spares(pod *corev1.Pod) string {
 	switch {
 	case owner == nil:
 		return "it has no controller: nobody would create it anew"
-	case owner.Kind == "Job" && pod.Spec.RestartPolicy == corev1.RestartPolicyNever && pod.Status.Phase != corev1.PodPending:
-		return "it runs a Job that must not be started twice (restartPolicy Never): its work would be lost or be done again"
+	case owner.Kind == "Job" && pod.Spec.RestartPolicy == corev1.RestartPolicyNever &&
+		pod.Status.Phase != corev1.PodPending:
+		return "it runs a Job that must not be started twice (restartPolicy Never): its work " +
+			"would be lost or be done again"
 	}
 	return ""
 }
@@ -51,7 +54,8 @@ func spares(pod *corev1.Pod) string {
 // requestEviction writes JSON itself: the client knows the types of core/v1 only.
 func (r *Repairer) requestEviction(ctx context.Context, pod *corev1.Pod) error {
 	body, err := json.Marshal(policyv1.Eviction{
-		TypeMeta:      metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "Eviction"},
+		TypeMeta: metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(),
+			Kind: "Eviction"},
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
 	})
@@ -60,7 +64,8 @@ func (r *Repairer) requestEviction(ctx context.Context, pod *corev1.Pod) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return r.deps.Client.Post().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("eviction").
+	return r.deps.Client.Post().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
+		SubResource("eviction").
 		SetHeader("Content-Type", "application/json").Body(body).MaxRetries(0).Do(ctx).Error()
 }
 

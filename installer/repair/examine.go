@@ -24,9 +24,11 @@ func (r *Repairer) examine(ctx context.Context, s search, one *subject) Result {
 		result.Skip = one.skip
 		return result
 	case one.excluded:
-		return one.result(Excluded, "it has a sidecar, and its namespace is one that sidecar-cni leaves alone: nothing redirects its traffic to the sidecar")
+		return one.result(Excluded, "it has a sidecar, and its namespace is one that sidecar-cni "+
+			"leaves alone: nothing redirects its traffic to the sidecar")
 	case one.undecided:
-		return one.result(Unreachable, fmt.Sprintf("the handler of its runtime class %q is not known: it may have a kernel of its own",
+		return one.result(Unreachable, fmt.Sprintf("the handler of its runtime class %q is not "+
+			"known: it may have a kernel of its own",
 			*one.pod.Spec.RuntimeClassName))
 	case !hasAddress(one.pod) && !r.deps.NetworkFirst():
 		return one.result(Starting, noAddress)
@@ -44,9 +46,11 @@ func (r *Repairer) examine(ctx context.Context, s search, one *subject) Result {
 	result := r.judge(ctx, at, one)
 	result.Netns = at.netns
 	switch {
-	case result.Finding == Missing && at.record == nil && at.age < addTimeout && !r.deps.NetworkFirst():
+	case result.Finding == Missing && at.record == nil && at.age < addTimeout &&
+		!r.deps.NetworkFirst():
 		// The address that the API server has may be that of the sandbox before.
-		return one.result(Starting, "its sandbox has just been started, and its network may still be set up")
+		return one.result(Starting, "its sandbox has just been started, and its network may "+
+			"still be set up")
 	case result.Finding == Missing && r.cfg.Mode == Repair && !r.deps.Hold():
 		result.Outcome = Repaired
 		if err := r.mend(ctx, s, at, one); err != nil {
@@ -72,7 +76,8 @@ func (r *Repairer) judge(ctx context.Context, at *place, one *subject) Result {
 		return err
 	})
 	redirections := redirectionsIn(chains)
-	others := slices.DeleteFunc(slices.Clone(redirections), func(s redirection) bool { return s.ours })
+	others := slices.DeleteFunc(slices.Clone(redirections),
+		func(s redirection) bool { return s.ours })
 	switch {
 	case err != nil:
 		return one.result(Unreachable, "its rules were not read: "+oneLine(err))
@@ -82,9 +87,11 @@ func (r *Repairer) judge(ctx context.Context, at *place, one *subject) Result {
 		return one.altered("rules of another tool redirect it, beside what was recorded",
 			unexpected(others))
 	case len(others) > 0:
-		return one.result(Foreign, "rules of another tool redirect it, the first in "+others[0].where)
+		return one.result(Foreign,
+			"rules of another tool redirect it, the first in "+others[0].where)
 	}
-	result := r.compare(ctx, at, one, "rules of sidecar-cni redirect it, the first in "+redirections[0].where)
+	result := r.compare(ctx, at, one,
+		"rules of sidecar-cni redirect it, the first in "+redirections[0].where)
 	result.Unhit = result.Finding == Redirected && at.record != nil && unhit(chains) &&
 		r.age(at.record.Attachment) >= settled
 	return result
@@ -106,13 +113,15 @@ func (r *Repairer) compare(ctx context.Context, at *place, one *subject, words s
 	}
 	rules := redirect.Compile(policy)
 	if at.record != nil && at.record.Revision != record.Revision(rules) {
-		return one.result(Foreign, "another version of sidecar-cni programmed it: only that one knows what its rules should be")
+		return one.result(Foreign, "another version of sidecar-cni programmed it: only that one "+
+			"knows what its rules should be")
 	}
 	problems, err := r.verify(ctx, at, task{name, rules})
 	var lacking *lackingError
 	switch {
 	case errors.As(err, &lacking):
-		return one.result(Foreign, fmt.Sprintf("%s: they cannot be compared: %s", words, oneLine(err)))
+		return one.result(Foreign,
+			fmt.Sprintf("%s: they cannot be compared: %s", words, oneLine(err)))
 	case err != nil:
 		return one.result(Unreachable, "its rules were not read: "+oneLine(err))
 	case len(problems) == 0:
@@ -164,7 +173,8 @@ func (e *lackingError) Unwrap() error { return e.error }
 // with calls do with the backend in the pod's namespace.
 func (r *Repairer) with(at *place, t task, do func(backend.Backend) error) error {
 	if t.backend == "" {
-		return &lackingError{errors.New("find backend: none works on this node yet, the agent's /readyz says why")}
+		return &lackingError{errors.New("find backend: none works on this node yet, the agent's " +
+			"/readyz says why")}
 	}
 	thread := podns.Apart
 	if r.cfg.InRoot != nil && backend.RunsPrograms(t.backend) {
@@ -179,7 +189,8 @@ func (r *Repairer) with(at *place, t task, do func(backend.Backend) error) error
 	})
 }
 
-func (r *Repairer) verify(ctx context.Context, at *place, t task) (problems []redirect.Problem, err error) {
+func (r *Repairer) verify(ctx context.Context, at *place,
+	t task) (problems []redirect.Problem, err error) {
 	err = r.with(at, t, func(b backend.Backend) (err error) {
 		problems, err = b.Verify(ctx, t.rules)
 		return err

@@ -49,7 +49,8 @@ func (e *evaluation) add(data []byte) error {
 		if into == nil {
 			return nil // in a set: it is a condition
 		}
-		elements, err := e.reader.elementsOf(e.family, e.table, wire.Text(wire.Find(attrs, unix.NFTA_LOOKUP_SET)))
+		elements, err := e.reader.elementsOf(e.family, e.table,
+			wire.Text(wire.Find(attrs, unix.NFTA_LOOKUP_SET)))
 		if err != nil {
 			return err
 		}
@@ -70,7 +71,8 @@ func (e *evaluation) add(data []byte) error {
 		}
 	case "target": // an extension of iptables, behind iptables-nft
 		t := xtTarget{
-			name: wire.Text(wire.Find(attrs, unix.NFTA_TARGET_NAME)), info: wire.Find(attrs, unix.NFTA_TARGET_INFO),
+			name: wire.Text(wire.Find(attrs, unix.NFTA_TARGET_NAME)),
+			info: wire.Find(attrs, unix.NFTA_TARGET_INFO),
 			ipv6: e.family == unix.NFPROTO_IPV6,
 		}
 		if t.redirects() {

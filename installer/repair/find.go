@@ -39,7 +39,8 @@ func (s search) find(one *subject) (*place, error) {
 			errs = append(errs, fmt.Errorf("by record: %w", explain(err)))
 		case n.ID != idOf(rec.Netns):
 			n.Close()
-			errs = append(errs, fmt.Errorf("by record: %s is %d by now, recorded was %d", rec.Netns.Path, n.ID.Inode, rec.Netns.Inode))
+			errs = append(errs, fmt.Errorf("by record: %s is %d by now, recorded was %d",
+				rec.Netns.Path, n.ID.Inode, rec.Netns.Inode))
 		default:
 			return &place{ns: n, netns: rec.Netns, record: rec}, nil
 		}
@@ -60,9 +61,11 @@ func (s search) find(one *subject) (*place, error) {
 // byProcess opens the namespace that the first processes of a pod's containers are in. Deeper down
 // others may be, where a pod runs containers of its own. What a runtime keeps in a pod's cgroup is
 // in the host's and does not count.
-func (s search) byProcess(uid types.UID) (found *podns.Namespace, netns record.Netns, age time.Duration, err error) {
+func (s search) byProcess(uid types.UID) (
+	found *podns.Namespace, netns record.Netns, age time.Duration, err error) {
 	if s.host.Unknown != nil {
-		return nil, record.Netns{}, 0, fmt.Errorf("identify the host's network namespace: %w", explain(s.host.Unknown))
+		return nil, record.Netns{}, 0,
+			fmt.Errorf("identify the host's network namespace: %w", explain(s.host.Unknown))
 	}
 	pids, err := s.census.initProcesses(uid, s.host)
 	if err != nil {
@@ -78,11 +81,13 @@ func (s search) byProcess(uid types.UID) (found *podns.Namespace, netns record.N
 		case err != nil:
 			why = err
 		case found == nil:
-			found, netns = n, record.Netns{Path: fmt.Sprintf("/proc/%d/ns/net", pid), Device: n.ID.Device, Inode: n.ID.Inode}
+			found, netns = n, record.Netns{Path: fmt.Sprintf("/proc/%d/ns/net", pid),
+				Device: n.ID.Device, Inode: n.ID.Inode}
 		case found.ID != n.ID:
 			n.Close()
 			found.Close()
-			return nil, record.Netns{}, 0, fmt.Errorf("its containers are in two network namespaces, %d and %d: which is the pod's is not known",
+			return nil, record.Netns{}, 0, fmt.Errorf("its containers are in two network "+
+				"namespaces, %d and %d: which is the pod's is not known",
 				found.ID.Inode, n.ID.Inode)
 		default:
 			n.Close()

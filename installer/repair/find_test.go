@@ -20,18 +20,25 @@ func TestPodsAreFoundByTheirProcesses(t *testing.T) {
 	uid := string(uidOf("web-0"))
 	under := strings.ReplaceAll(uid, "-", "_")
 	rows := map[string]string{
-		"v2, systemd, containerd":             "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + under + ".slice/cri-containerd-0a1b.scope",
-		"v2, systemd, CRI-O":                  "0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" + under + ".slice/crio-0a1b.scope/container",
-		"v2, systemd, guaranteed":             "0::/kubepods.slice/kubepods-pod" + under + ".slice/cri-containerd-0a1b.scope",
-		"v2, cgroupfs":                        "0::/kubepods/burstable/pod" + uid + "/0a1b",
-		"v2, seen from another cgroup":        "0::/../../kubepods-burstable-pod" + under + ".slice/cri-containerd-0a1b.scope",
-		"v2, kind":                            "0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" + under + ".slice/cri-containerd-0a1b.scope",
-		"v2, systemd within the container":    "0::/kubepods.slice/kubepods-pod" + under + ".slice/cri-containerd-0a1b.scope/system.slice/cron.service",
-		"v1, cgroupfs":                        "12:pids:/kubepods/besteffort/pod" + uid + "/0a1b\n1:name=systemd:/kubepods/besteffort/pod" + uid + "/0a1b\n0::/",
-		"v1, systemd":                         "12:cpu,cpuacct:/kubepods.slice/kubepods-pod" + under + ".slice/docker-0a1b.scope\n0::/system.slice/containerd.service",
-		"v1, drivers that disagree":           "3:memory:/system.slice/containerd.service/kubepods-burstable-pod" + under + ".slice:cri-containerd:0a1b",
-		"v1, only systemd's hierarchy has it": "2:cpuset:/\n1:name=systemd:/kubepods/pod" + uid + "/crio-0a1b",
-		"a cluster within a pod of another":   "0::/kubepods/pod11111111-2222-3333-4444-555555555555/0a1b/kubelet/kubepods/pod" + uid + "/0c1d",
+		"v2, systemd, containerd": "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + under + ".slice/cri-containerd-0a1b.scope",
+		"v2, systemd, CRI-O":      "0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" + under + ".slice/crio-0a1b.scope/container",
+		"v2, systemd, guaranteed": "0::/kubepods.slice/kubepods-pod" + under +
+			".slice/cri-containerd-0a1b.scope",
+		"v2, cgroupfs": "0::/kubepods/burstable/pod" + uid + "/0a1b",
+		"v2, seen from another cgroup": "0::/../../kubepods-burstable-pod" + under +
+			".slice/cri-containerd-0a1b.scope",
+		"v2, kind": "0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" + under +
+			".slice/cri-containerd-0a1b.scope",
+		"v2, systemd within the container": "0::/kubepods.slice/kubepods-pod" + under +
+			".slice/cri-containerd-0a1b.scope/system.slice/cron.service",
+		"v1, cgroupfs": "12:pids:/kubepods/besteffort/pod" + uid +
+			"/0a1b\n1:name=systemd:/kubepods/besteffort/pod" + uid + "/0a1b\n0::/",
+		"v1, systemd": "12:cpu,cpuacct:/kubepods.slice/kubepods-pod" +
+			under + ".slice/docker-0a1b.scope\n0::/system.slice/containerd.service",
+		"v1, drivers that disagree": "3:memory:/system.slice/containerd.service/kubepods-burstable-pod" + under + ".slice:cri-containerd:0a1b",
+		"v1, only systemd's hierarchy has it": "2:cpuset:/\n1:name=systemd:/kubepods/pod" + uid +
+			"/crio-0a1b",
+		"a cluster within a pod of another": "0::/kubepods/pod11111111-2222-3333-4444-555555555555/0a1b/kubelet/kubepods/pod" + uid + "/0c1d",
 	}
 	for name, cgroups := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +46,8 @@ func TestPodsAreFoundByTheirProcesses(t *testing.T) {
 			ns, n := netns.New(t), newNode(t, repair.Report)
 			n.put(meshed("web-0", nil))
 			n.process(4711, 1, ns.Path(), cgroups)
-			n.process(4712, 1, netns.New(t).Path(), strings.ReplaceAll(strings.ReplaceAll(cgroups, uid, "0"+uid), under, "0"+under))
+			n.process(4712, 1, netns.New(t).Path(),
+				strings.ReplaceAll(strings.ReplaceAll(cgroups, uid, "0"+uid), under, "0"+under))
 			x := n.want(n.pass(), repair.Missing, repair.Reported)
 			if x.Netns.Inode != identify(t, ns).Inode || x.Netns.Path != "/proc/4711/ns/net" {
 				t.Errorf("found %+v", x.Netns)
@@ -92,7 +100,8 @@ func TestWhichProcessesCount(t *testing.T) {
 		}, repair.Unreachable, "no process"},
 		"no network namespace": {func(n *node, _, _ string) {
 			n.process(app, 1, "/etc/hosts", pod)
-		}, repair.Unreachable, "it is no namespace: is the directory mounted without HostToContainer"},
+		}, repair.Unreachable, "it is no namespace: is the directory mounted without " +
+			"HostToContainer"},
 		"a user namespace": {func(n *node, _, _ string) {
 			n.process(app, 1, fmt.Sprintf("/proc/%d/ns/uts", os.Getpid()), pod)
 		}, repair.Unreachable, "enter network namespace"},
@@ -152,7 +161,8 @@ func TestOnlyTheNamespaceThatWasRecordedIsEntered(t *testing.T) {
 					n.want(n.pass(), repair.Unreachable, "", "by record", "by cgroup")
 				}
 				empty := rules(t, netns.New(t))
-				for who, one := range map[string]*netns.NS{"another's": other, "the host's": n.host} {
+				for who, one := range map[string]*netns.NS{"another's": other,
+					"the host's": n.host} {
 					if got := rules(t, one); got != empty {
 						t.Errorf("rules in %s:\n%s", who, got)
 					}

@@ -12,12 +12,15 @@ type Finding string
 
 // The findings, a closed list.
 const (
-	Redirected  Finding = "redirected"  // its rules are those that were recorded
-	Missing     Finding = "missing"     // nothing redirects anything to its proxy
-	Altered     Finding = "altered"     // its rules are not those that were recorded
-	Foreign     Finding = "foreign"     // programmed by another: a tool, a revision of ours, a backend
-	Excluded    Finding = "excluded"    // it has a sidecar and its namespace is excluded: it is open
-	Skipped     Finding = "skipped"     // it has a sidecar and is left alone, as Skip says: it is open
+	Redirected Finding = "redirected" // its rules are those that were recorded
+	Missing    Finding = "missing"    // nothing redirects anything to its proxy
+	Altered    Finding = "altered"    // its rules are not those that were recorded
+	// programmed by another: a tool, a revision of ours, a backend
+	Foreign Finding = "foreign"
+	// it has a sidecar and its namespace is excluded: it is open
+	Excluded Finding = "excluded"
+	// it has a sidecar and is left alone, as Skip says: it is open
+	Skipped     Finding = "skipped"
 	Starting    Finding = "starting"    // its network is not known to be set up
 	Unreachable Finding = "unreachable" // its network namespace was not found, or cannot be read
 )
@@ -35,9 +38,11 @@ var Meanings = map[Finding]string{
 	Foreign:    "another tool, another version of the plugin or another backend redirects it",
 	Excluded:   "it has a sidecar and its namespace is excluded: nothing redirects it",
 	Skipped: "it has a sidecar, no istio-init, and is left alone for another reason, which " +
-		"`sidecar_cni_skipped_pods` names by the words of [annotations.md](annotations.md): nothing " +
+		"`sidecar_cni_skipped_pods` names by the words of " +
+		"[annotations.md](annotations.md): nothing " +
 		"redirects it; there is no Event",
-	Starting:    "it has no address yet, or its network may still be set up: it is looked at again within seconds",
+	Starting: "it has no address yet, or its network may still be set up: it is looked at " +
+		"again within seconds",
 	Unreachable: "its network namespace was not found, or cannot be read",
 }
 

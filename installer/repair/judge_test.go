@@ -96,16 +96,19 @@ func TestRulesThatAreNotThoseRecordedAreLeftAlone(t *testing.T) {
 		"the table is dormant": {nftBackend, func(t *testing.T, ns *netns.NS, _ *record.Record) {
 			nftCommand(t, ns, "add", "table", "inet", "sidecar-cni", "{ flags dormant; }")
 		}, repair.Altered, "recorded"},
-		"a hook was flushed, iptables-nft": {iptNFT, func(t *testing.T, ns *netns.NS, _ *record.Record) {
-			ns.Run(t, "", "iptables-nft", "-t", "nat", "-F", "OUTPUT")
-		}, repair.Altered, "recorded"},
-		"a hook was flushed, iptables-legacy": {iptLegacy, func(t *testing.T, ns *netns.NS, _ *record.Record) {
-			ns.Run(t, "", "ip6tables-legacy", "-t", "nat", "-F", "PREROUTING")
-		}, repair.Altered, "recorded"},
-		"ours went and istio-init's came": {nftBackend, func(t *testing.T, ns *netns.NS, _ *record.Record) {
-			nftCommand(t, ns, "delete", "table", "inet", "sidecar-cni")
-			ns.Run(t, byIstioInit, "iptables-nft-restore")
-		}, repair.Altered, "another tool"},
+		"a hook was flushed, iptables-nft": {iptNFT,
+			func(t *testing.T, ns *netns.NS, _ *record.Record) {
+				ns.Run(t, "", "iptables-nft", "-t", "nat", "-F", "OUTPUT")
+			}, repair.Altered, "recorded"},
+		"a hook was flushed, iptables-legacy": {iptLegacy,
+			func(t *testing.T, ns *netns.NS, _ *record.Record) {
+				ns.Run(t, "", "ip6tables-legacy", "-t", "nat", "-F", "PREROUTING")
+			}, repair.Altered, "recorded"},
+		"ours went and istio-init's came": {nftBackend,
+			func(t *testing.T, ns *netns.NS, _ *record.Record) {
+				nftCommand(t, ns, "delete", "table", "inet", "sidecar-cni")
+				ns.Run(t, byIstioInit, "iptables-nft-restore")
+			}, repair.Altered, "another tool"},
 		"ours and istio-init's": {nftBackend, func(t *testing.T, ns *netns.NS, _ *record.Record) {
 			ns.Run(t, byIstioInit, "iptables-legacy-restore")
 		}, repair.Altered, "another tool"},
@@ -116,16 +119,18 @@ func TestRulesThatAreNotThoseRecordedAreLeftAlone(t *testing.T) {
 			ns.Run(t, byIstioInit, "iptables-nft-restore")
 			r.Revision = "0123456789abcdef"
 		}, repair.Altered, "another tool"},
-		"another tool's in our chain": {iptLegacy, func(t *testing.T, ns *netns.NS, _ *record.Record) {
-			ns.Run(t, "*nat\n-I ISTIO_OUTPUT -p tcp --dport 22 -j RETURN\nCOMMIT\n",
-				"iptables-legacy-restore", "--noflush")
-		}, repair.Altered, "another tool"},
+		"another tool's in our chain": {iptLegacy,
+			func(t *testing.T, ns *netns.NS, _ *record.Record) {
+				ns.Run(t, "*nat\n-I ISTIO_OUTPUT -p tcp --dport 22 -j RETURN\nCOMMIT\n",
+					"iptables-legacy-restore", "--noflush")
+			}, repair.Altered, "another tool"},
 		"another version of ours": {nftBackend, func(_ *testing.T, _ *netns.NS, r *record.Record) {
 			r.Revision = "0123456789abcdef"
 		}, repair.Foreign, "another version"},
-		"a backend that nobody knows": {nftBackend, func(_ *testing.T, _ *netns.NS, r *record.Record) {
-			r.Backend = "ebpf"
-		}, repair.Foreign, "cannot be compared"},
+		"a backend that nobody knows": {nftBackend,
+			func(_ *testing.T, _ *netns.NS, r *record.Record) {
+				r.Backend = "ebpf"
+			}, repair.Foreign, "cannot be compared"},
 	}
 	for name, row := range rows {
 		for _, mode := range []repair.Mode{repair.Report, repair.Repair, repair.Evict} {
@@ -147,7 +152,8 @@ func TestRulesThatAreNotThoseRecordedAreLeftAlone(t *testing.T) {
 				if n.api.Pod("shop", "web-0") == nil {
 					t.Error("the pod was evicted")
 				}
-				n.awaitEvent(map[repair.Finding]string{repair.Altered: "SidecarRulesAltered", repair.Foreign: "SidecarRulesForeign"}[row.want])
+				n.awaitEvent(map[repair.Finding]string{repair.Altered: "SidecarRulesAltered",
+					repair.Foreign: "SidecarRulesForeign"}[row.want])
 			})
 		}
 	}
@@ -161,8 +167,10 @@ func TestPodsThatAreLeftAlone(t *testing.T) {
 		"it is being deleted":     func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} },
 		"it is in the host's net": func(p *corev1.Pod) { p.Spec.HostNetwork = true },
 		"it has no sidecar":       func(p *corev1.Pod) { p.Annotations = nil },
-		"istio-init programs it":  func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "istio-init"}} },
-		"it has no proxy":         func(p *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[:1] },
+		"istio-init programs it": func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{Name: "istio-init"}}
+		},
+		"it has no proxy": func(p *corev1.Pod) { p.Spec.Containers = p.Spec.Containers[:1] },
 		"its proxy is no sidecar, and it was not injected": func(p *corev1.Pod) {
 			p.Annotations, p.Spec.Containers[1].Args = nil, []string{"proxy", "router"}
 		},
@@ -197,36 +205,44 @@ func TestSkippedPodsAreCounted(t *testing.T) {
 		redirect.ProxyDisabled: func(p *corev1.Pod) {
 			p.Spec.Containers[1].Env = []corev1.EnvVar{{Name: "DISABLE_ENVOY", Value: "true"}}
 		},
-		redirect.NotASidecar:       func(p *corev1.Pod) { p.Spec.Containers[1].Args = []string{"proxy", "router"} },
-		redirect.InjectionDisabled: func(p *corev1.Pod) { p.Labels = map[string]string{"sidecar.istio.io/inject": "false"} },
-		redirect.OwnKernel:         func(p *corev1.Pod) { p.Spec.RuntimeClassName = new("vm") },
-		redirect.InterceptionNone:  func(p *corev1.Pod) { p.Annotations["sidecar.istio.io/interceptionMode"] = "NONE" },
+		redirect.NotASidecar: func(p *corev1.Pod) {
+			p.Spec.Containers[1].Args = []string{"proxy", "router"}
+		},
+		redirect.InjectionDisabled: func(p *corev1.Pod) {
+			p.Labels = map[string]string{"sidecar.istio.io/inject": "false"}
+		},
+		redirect.OwnKernel: func(p *corev1.Pod) { p.Spec.RuntimeClassName = new("vm") },
+		redirect.InterceptionNone: func(p *corev1.Pod) {
+			p.Annotations["sidecar.istio.io/interceptionMode"] = "NONE"
+		},
 	}
 	for skip, change := range rows {
 		for _, excluded := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, in an excluded namespace: %v", skip, excluded), func(t *testing.T) {
-				t.Parallel()
-				ns, n := netns.New(t), newNode(t, repair.Repair)
-				if excluded {
-					n.config.Redirect.ExcludeNamespaces = []string{"shop"}
-				}
-				pod := meshed("web-0", nil)
-				change(pod)
-				n.run(pod, ns)
-				if x := n.want(n.pass(), repair.Skipped, "", skip.String()); x.Skip != skip {
-					t.Errorf("skipped for %q, want %q", x.Skip, skip)
-				}
-				if rules(t, ns) != rules(t, netns.New(t)) || len(n.api.Events()) > 0 {
-					t.Errorf("events %v, rules\n%s", n.api.Events(), rules(t, ns))
-				}
-				n.wantMetrics(map[string]float64{
-					"sidecar_cni_checked_pods skipped": 1, "sidecar_cni_skipped_pods " + string(skip): 1,
-					"sidecar_cni_repair_passes_total complete": 1,
+			t.Run(fmt.Sprintf("%s, in an excluded namespace: %v", skip, excluded),
+				func(t *testing.T) {
+					t.Parallel()
+					ns, n := netns.New(t), newNode(t, repair.Repair)
+					if excluded {
+						n.config.Redirect.ExcludeNamespaces = []string{"shop"}
+					}
+					pod := meshed("web-0", nil)
+					change(pod)
+					n.run(pod, ns)
+					if x := n.want(n.pass(), repair.Skipped, "", skip.String()); x.Skip != skip {
+						t.Errorf("skipped for %q, want %q", x.Skip, skip)
+					}
+					if rules(t, ns) != rules(t, netns.New(t)) || len(n.api.Events()) > 0 {
+						t.Errorf("events %v, rules\n%s", n.api.Events(), rules(t, ns))
+					}
+					n.wantMetrics(map[string]float64{
+						"sidecar_cni_checked_pods skipped":         1,
+						"sidecar_cni_skipped_pods " + string(skip): 1,
+						"sidecar_cni_repair_passes_total complete": 1,
+					})
+					n.names = nil
+					n.pass()
+					n.wantMetrics(map[string]float64{"sidecar_cni_repair_passes_total complete": 2})
 				})
-				n.names = nil
-				n.pass()
-				n.wantMetrics(map[string]float64{"sidecar_cni_repair_passes_total complete": 2})
-			})
 		}
 	}
 }
@@ -235,7 +251,8 @@ func TestSkippedPodsAreCounted(t *testing.T) {
 // anything.
 func TestRuntimeClasses(t *testing.T) {
 	t.Parallel()
-	for class, want := range map[string]repair.Finding{"usual": repair.Missing, "unheard-of": repair.Unreachable} {
+	for class, want := range map[string]repair.Finding{"usual": repair.Missing,
+		"unheard-of": repair.Unreachable} {
 		t.Run(class, func(t *testing.T) {
 			t.Parallel()
 			ns, n := netns.New(t), newNode(t, repair.Repair)
@@ -244,7 +261,8 @@ func TestRuntimeClasses(t *testing.T) {
 			n.run(pod, ns)
 			outcome := map[repair.Finding]repair.Outcome{repair.Missing: repair.Repaired}[want]
 			n.want(n.pass(), want, outcome)
-			if records, err := n.config.Records.List(); err != nil || (len(records) > 0) != (want == repair.Missing) {
+			if records, err := n.config.Records.List(); err != nil ||
+				(len(records) > 0) != (want == repair.Missing) {
 				t.Errorf("records %v, %v", records, err)
 			}
 		})
@@ -266,14 +284,16 @@ func TestAPodThatTheCacheKeepsNoContainersOf(t *testing.T) {
 		outcome repair.Outcome
 		why     string
 	}{
-		"recorded": {func(n *node, ns *netns.NS) { n.add("web-0", nftBackend, ns) }, repair.Redirected, "", ""},
+		"recorded": {func(n *node, ns *netns.NS) { n.add("web-0", nftBackend, ns) },
+			repair.Redirected, "", ""},
 		"recorded, and open": {func(n *node, ns *netns.NS) {
 			n.write(recordOf(n.t, "web-0", nftBackend, ns))
 		}, repair.Missing, repair.Repaired, "no rule"},
 		"not recorded": {func(n *node, ns *netns.NS) {
 			apply(n.t, ns, nftBackend, policyOf(n.t, nil))
 		}, repair.Foreign, "", "rules of sidecar-cni"},
-		"not recorded, and open": {func(*node, *netns.NS) {}, repair.Missing, repair.Failed, "more than the agent keeps"},
+		"not recorded, and open": {func(*node, *netns.NS) {}, repair.Missing, repair.Failed,
+			"more than the agent keeps"},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -298,7 +318,10 @@ func TestPodsThatAreNotLookedInto(t *testing.T) {
 			n.docker = true
 			withoutAddress(p)
 		}, repair.Starting, "no address"},
-		"its namespace is excluded": {func(n *node, _ *corev1.Pod) { n.config.Redirect.ExcludeNamespaces = []string{"shop"} },
+		"its namespace is excluded": {func(n *node,
+			_ *corev1.Pod) {
+			n.config.Redirect.ExcludeNamespaces = []string{"shop"}
+		},
 			repair.Excluded, "leaves alone"},
 	}
 	for name, row := range rows {
@@ -338,7 +361,8 @@ func TestNothingIsWrittenBesideADNATWithoutAnAddress(t *testing.T) {
 	t.Parallel()
 	ns, n := netns.New(t), newNode(t, repair.Repair)
 	n.run(withoutAddress(meshed("web-0", nil)), ns)
-	ns.Run(t, "table ip other { chain o { type nat hook output priority -100; tcp dport 80 dnat to 10.244.0.2:15001; }; }", "nft", "-f", "-")
+	ns.Run(t, "table ip other { chain o { type nat hook output priority -100; tcp dport 80 dnat "+
+		"to 10.244.0.2:15001; }; }", "nft", "-f", "-")
 	n.want(n.pass(), repair.Foreign, "", "another tool")
 }
 
@@ -360,7 +384,8 @@ func TestNameserversComeFromTheRecord(t *testing.T) {
 	pod.Spec.Containers[1].Env = []corev1.EnvVar{{Name: "ISTIO_META_DNS_CAPTURE", Value: "true"}}
 	n.run(pod, ns)
 	r := recordOf(t, "web-0", nftBackend, ns)
-	r.Policy.DNS = redirect.DNS{Capture: true, Servers: []netip.Addr{netip.MustParseAddr("10.96.0.10")}}
+	r.Policy.DNS = redirect.DNS{Capture: true,
+		Servers: []netip.Addr{netip.MustParseAddr("10.96.0.10")}}
 	r.Revision = record.Revision(redirect.Compile(r.Policy))
 	r.Netns.Path, r.Netns.Inode = "/proc/7/ns/net", 1 // of the sandbox before this one
 	n.write(r)

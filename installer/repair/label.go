@@ -28,14 +28,16 @@ func (r *Repairer) label(ctx context.Context, pod *corev1.Pod, x *Result) error 
 	}
 	err := setLabels(ctx, r.deps.Client, pod, map[string]any{r.cfg.Label: value})
 	if err != nil {
-		r.deps.Log.Warn("left label of pod as it was", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.Error(err))
+		r.deps.Log.Warn("left label of pod as it was",
+			zap.String("pod", pod.Namespace+"/"+pod.Name), zap.Error(err))
 	}
 	return err
 }
 
 // setLabels changes labels of a pod that is still the same; nil takes one away. A pod that is gone
 // needs none.
-func setLabels(ctx context.Context, client *rest.RESTClient, pod *corev1.Pod, labels map[string]any) error {
+func setLabels(ctx context.Context, client *rest.RESTClient, pod *corev1.Pod,
+	labels map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": pod.UID, "labels": labels, // of another pod of that name the uid is refused
 	}})
@@ -44,7 +46,8 @@ func setLabels(ctx context.Context, client *rest.RESTClient, pod *corev1.Pod, la
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	err = client.Patch(types.MergePatchType).Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
+	err = client.Patch(types.MergePatchType).Namespace(pod.Namespace).Resource("pods").
+		Name(pod.Name).
 		Body(patch).MaxRetries(0).Do(ctx).Error()
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -58,7 +61,8 @@ func Unlabel(ctx context.Context, client *rest.RESTClient, node string) (int, er
 	asking, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	var pods corev1.PodList
-	err := client.Get().Resource("pods").Param("fieldSelector", "spec.nodeName="+node).Param("labelSelector", Label).
+	err := client.Get().Resource("pods").Param("fieldSelector", "spec.nodeName="+node).
+		Param("labelSelector", Label).
 		Param("resourceVersion", "0"). // from the API server's cache: all nodes may ask at once
 		MaxRetries(0).Do(asking).Into(&pods)
 	if err != nil {

@@ -57,7 +57,8 @@ func readLegacy(to proxy) ([]*chain, error) {
 	for _, p := range protocols {
 		tables, err := traces.LegacyTables(p.family)
 		if errors.Is(err, fs.ErrPermission) {
-			return nil, fmt.Errorf("%w: in a namespace of another user namespace this needs CAP_DAC_READ_SEARCH", err)
+			return nil, fmt.Errorf("%w: in a namespace of another user namespace this needs "+
+				"CAP_DAC_READ_SEARCH", err)
 		}
 		if err != nil {
 			return nil, err
@@ -82,9 +83,10 @@ func readLegacy(to proxy) ([]*chain, error) {
 // A legacyTable is a table as the kernel keeps it: entry behind entry, each with the offset of
 // the next.
 type legacyTable struct {
-	of      protocol
-	name    string
-	hooks   map[int]bool // where the chains of hooks begin; true of those that see the pod's traffic
+	of   protocol
+	name string
+	// where the chains of hooks begin; true of those that see the pod's traffic
+	hooks   map[int]bool
 	entries []byte
 	chains  []*chain // what parse has found
 }
@@ -112,7 +114,8 @@ func (p protocol) read(table string) (*legacyTable, error) {
 		binary.NativeEndian.PutUint32(all[nameLen:], size)
 		err := getsockopt(fd, p.level, getEntries, all)
 		if err == nil {
-			return &legacyTable{of: p, name: table, hooks: hooksIn(info), entries: all[headLen:]}, nil
+			return &legacyTable{of: p, name: table, hooks: hooksIn(info), entries: all[headLen:]},
+				nil
 		}
 		if !errors.Is(err, unix.EAGAIN) {
 			return nil, err
@@ -161,7 +164,8 @@ func (t *legacyTable) parse(to proxy) error {
 			now = t.begin(at, "")
 			now.hooked = sees
 		}
-		if name := wire.Text(target[targetName:chainName]); name == "ERROR" { // the chain begins behind it
+		// the chain begins behind it
+		if name := wire.Text(target[targetName:chainName]); name == "ERROR" {
 			now = t.begin(at+len(entry), wire.Text(target[chainName:]))
 		} else if now != nil {
 			now.rules = append(now.rules, t.rule(entry, at+len(entry), to))

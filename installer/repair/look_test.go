@@ -61,7 +61,8 @@ COMMIT
 
 // byDocker6 is the same of IPv6.
 var byDocker6 = strings.NewReplacer(
-	"127.0.0.0/8", "::1/128", "172.17.0.0/16", "fd00:17::/64", "172.17.0.2:15001", "[fd00:17::2]:15001",
+	"127.0.0.0/8", "::1/128", "172.17.0.0/16", "fd00:17::/64", "172.17.0.2:15001",
+	"[fd00:17::2]:15001",
 ).Replace(byDocker)
 
 // A program writes rules into a namespace.
@@ -69,7 +70,10 @@ type program func(*testing.T, *netns.NS)
 
 // nft loads rules, each a statement or a block of nft.
 func nft(rules ...string) program {
-	return func(t *testing.T, ns *netns.NS) { ns.Run(t, strings.Join(rules, "\n"), "nft", "-f", "-") }
+	return func(t *testing.T,
+		ns *netns.NS) {
+		ns.Run(t, strings.Join(rules, "\n"), "nft", "-f", "-")
+	}
 }
 
 // natTable loads a table of nft with a chain at the output hook, and what else is in it.
@@ -119,7 +123,8 @@ func TestWhatCountsAsAnothersRedirection(t *testing.T) {
 		return "-A " + chain + " -p tcp -j REDIRECT --to-ports " + port
 	}
 	deep := func(iptables, hook string) program {
-		return restore(iptables, "nat", "-N A", "-N B", "-N C", "-A "+hook, "-A "+hook+" -j C", "-A C -g B",
+		return restore(iptables, "nat", "-N A", "-N B", "-N C", "-A "+hook, "-A "+hook+" -j C",
+			"-A C -g B",
 			"-A B -p tcp -j A", redirects("A", "15001"))
 	}
 	toPort := func(iptables, port string) program {
@@ -138,7 +143,8 @@ func TestWhatCountsAsAnothersRedirection(t *testing.T) {
 		why     string
 	}{
 		"nat in a table that is called filter": {
-			nft("table ip filter {", "chain b { type nat hook output priority -100;", "meta l4proto tcp redirect to :15001; }; }"),
+			nft("table ip filter {", "chain b { type nat hook output priority -100;",
+				"meta l4proto tcp redirect to :15001; }; }"),
 			"chain b of table ip filter",
 		},
 		"istio-init by iptables-nft": {load("iptables-nft", byIstioInit), "chain ISTIO_"},
@@ -287,7 +293,10 @@ func TestWhatCountsAsAnothersRedirection(t *testing.T) {
 func TestWhatLeavesAPodOpen(t *testing.T) {
 	t.Parallel()
 	const toProxy = "chain c { meta l4proto tcp redirect to :15001; };"
-	dnatTo := func(to string) []string { return []string{"-A OUTPUT -p tcp -j DNAT --to-destination " + to} }
+	dnatTo := func(to string) []string {
+		return []string{"-A OUTPUT -p tcp -j DNAT " +
+			"--to-destination " + to}
+	}
 	rows := map[string]program{
 		"nothing":                    func(*testing.T, *netns.NS) {},
 		"Docker by iptables-nft":     load("iptables-nft", byDocker),
@@ -318,9 +327,11 @@ func TestWhatLeavesAPodOpen(t *testing.T) {
 			"iptables-legacy", "nat", "-A OUTPUT -p tcp -j REDIRECT"),
 		"a TPROXY to another port": tproxy("inet", ":9"),
 		"a TPROXY to another, iptables-nft": restore(
-			"iptables-nft", "mangle", "-A PREROUTING -p tcp -j TPROXY --on-port 1 --tproxy-mark 15001"),
+			"iptables-nft", "mangle",
+			"-A PREROUTING -p tcp -j TPROXY --on-port 1 --tproxy-mark 15001"),
 		"a TPROXY to another, ip6tables-legacy": restore(
-			"ip6tables-legacy", "mangle", "-A PREROUTING -p tcp -j TPROXY --on-port 1 --tproxy-mark 15001"),
+			"ip6tables-legacy", "mangle", "-A PREROUTING -p tcp -j TPROXY --on-port 1 "+
+				"--tproxy-mark 15001"),
 
 		"istio-init's chains, empty": nft(
 			"add table ip nat; add chain ip nat ISTIO_OUTPUT"),
@@ -331,10 +342,13 @@ func TestWhatLeavesAPodOpen(t *testing.T) {
 		"istio-init's chains, empty, reached, legacy": restore(
 			"iptables-legacy", "nat", "-N ISTIO_OUTPUT", "-A OUTPUT -j ISTIO_OUTPUT"),
 		"istio-init's, the hooks flushed": both(
-			load("iptables-nft", byIstioInit), nft("flush chain ip nat OUTPUT; flush chain ip nat PREROUTING")),
-		"istio-init's, the hooks flushed, legacy": both(load("iptables-legacy", byIstioInit), func(t *testing.T, ns *netns.NS) {
-			ns.Run(t, "*nat\n-F OUTPUT\n-F PREROUTING\nCOMMIT\n", "iptables-legacy-restore", "--noflush")
-		}),
+			load("iptables-nft", byIstioInit), nft("flush chain ip nat OUTPUT; flush chain ip "+
+				"nat PREROUTING")),
+		"istio-init's, the hooks flushed, legacy": both(load("iptables-legacy", byIstioInit),
+			func(t *testing.T, ns *netns.NS) {
+				ns.Run(t, "*nat\n-F OUTPUT\n-F PREROUTING\nCOMMIT\n", "iptables-legacy-restore",
+					"--noflush")
+			}),
 		"a table that is dormant": both(
 			nft(byIstioNFT), nft("add table inet istio-proxy-nat { flags dormant; }")),
 		"a chain that nothing leads to": natTable("inet", "accept", toProxy),
@@ -350,18 +364,25 @@ func TestWhatLeavesAPodOpen(t *testing.T) {
 		"masquerading": nft(
 			"table ip a { chain b { type nat hook postrouting priority 100; masquerade; }; }"),
 		"SNAT": nft(
-			"table ip a { chain b { type nat hook postrouting priority 100; meta l4proto tcp snat to 127.0.0.1:15001; }; }"),
+			"table ip a { chain b { type nat hook postrouting priority 100; meta l4proto tcp " +
+				"snat to 127.0.0.1:15001; }; }"),
 		"masquerading by iptables-nft": restore(
 			"iptables-nft", "nat", "-A POSTROUTING -j MASQUERADE"),
 		"SNAT by iptables-legacy": restore(
 			"iptables-legacy", "nat", "-A POSTROUTING -p tcp -j SNAT --to-source 127.0.0.1:15001"),
 		"a firewall": nft(
-			"table inet a { chain ISTIO_B { type filter hook input priority 0; tcp dport 15001 drop; }; }"),
+			"table inet a { chain ISTIO_B { type filter hook input priority 0; tcp dport 15001 " +
+				"drop; }; }"),
 		"a legacy firewall": restore(
-			"iptables-legacy", "filter", "-N ISTIO_NOT", "-A OUTPUT -j ISTIO_NOT", "-A ISTIO_NOT -p tcp -m tcp --dport 22 -j DROP"),
+			"iptables-legacy", "filter", "-N ISTIO_NOT", "-A OUTPUT -j ISTIO_NOT",
+			"-A ISTIO_NOT -p tcp -m tcp --dport 22 -j DROP"),
 		"a firewall by iptables-nft": restore(
-			"iptables-nft", "filter", "-N ISTIO_NOT", "-A OUTPUT -j ISTIO_NOT", "-A ISTIO_NOT -p tcp -m tcp --dport 22 -j DROP"),
-		"legacy tables that are empty": func(t *testing.T, ns *netns.NS) { ns.Run(t, "", "iptables-legacy", "-t", "nat", "-L") },
+			"iptables-nft", "filter", "-N ISTIO_NOT", "-A OUTPUT -j ISTIO_NOT",
+			"-A ISTIO_NOT -p tcp -m tcp --dport 22 -j DROP"),
+		"legacy tables that are empty": func(t *testing.T,
+			ns *netns.NS) {
+			ns.Run(t, "", "iptables-legacy", "-t", "nat", "-L")
+		},
 		"our table that somebody flushed": both(
 			ours(nftBackend), nft("flush table inet sidecar-cni")),
 		"our table that somebody deleted": both(
@@ -380,7 +401,8 @@ func TestOurRulesThatNobodyRecorded(t *testing.T) {
 	for _, backend := range backends {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
-			judged(t, ours(backend), repair.Foreign, "rules of sidecar-cni redirect it, the first in")
+			judged(t, ours(backend), repair.Foreign,
+				"rules of sidecar-cni redirect it, the first in")
 		})
 	}
 }

@@ -36,7 +36,8 @@ func (r *Repairer) mend(ctx context.Context, s search, at *place, one *subject) 
 		}
 		problems, err := b.Verify(ctx, t.rules)
 		if err == nil && len(problems) > 0 {
-			err = fmt.Errorf("read back rules: %d differ, the first: %s", len(problems), problems[0])
+			err = fmt.Errorf("read back rules: %d differ, the first: %s", len(problems),
+				problems[0])
 		}
 		if err != nil {
 			undo(nil)
@@ -50,10 +51,11 @@ func (r *Repairer) mend(ctx context.Context, s search, at *place, one *subject) 
 		Attachment: at.attachment(one),
 		Network:    at.network(),
 		Netns:      s.recordable(at),
-		Pod:        record.Pod{Namespace: one.pod.Namespace, Name: one.pod.Name, UID: string(one.pod.UID)},
-		Backend:    t.backend,
-		Revision:   record.Revision(t.rules),
-		Policy:     policy,
+		Pod: record.Pod{Namespace: one.pod.Namespace, Name: one.pod.Name,
+			UID: string(one.pod.UID)},
+		Backend:  t.backend,
+		Revision: record.Revision(t.rules),
+		Policy:   policy,
 	})
 }
 

@@ -51,7 +51,8 @@ func (n *node) callADD(name, backend string, ns *netns.NS) {
 	}
 	conf, err := json.Marshal(map[string]any{
 		"cniVersion": "1.0.0", "name": "pods", "type": "sidecar-cni", "backend": backend,
-		"agentSocket": "/nowhere/agent.sock", "kubeconfig": n.api.Kubeconfig(), "stateDir": string(n.config.Records),
+		"agentSocket": "/nowhere/agent.sock", "kubeconfig": n.api.Kubeconfig(),
+		"stateDir":   string(n.config.Records),
 		"prevResult": map[string]any{"cniVersion": "1.0.0"},
 	})
 	if err != nil {
@@ -59,7 +60,8 @@ func (n *node) callADD(name, backend string, ns *netns.NS) {
 	}
 	cmd := exec.Command(filepath.Join(programs, "plugin"))
 	cmd.Stdin = strings.NewReader(string(conf))
-	cmd.Env = append(os.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID=0a1b", "CNI_IFNAME=eth0", "CNI_NETNS="+ns.Path(), "CNI_PATH=/nowhere",
+	cmd.Env = append(os.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID=0a1b", "CNI_IFNAME=eth0",
+		"CNI_NETNS="+ns.Path(), "CNI_PATH=/nowhere",
 		fmt.Sprintf("CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=%s;K8S_POD_UID=%s", name, uidOf(name)))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		n.t.Fatalf("%v: %s", err, out)
@@ -72,7 +74,8 @@ func TestARepairedPodIsAsADDLeavesIt(t *testing.T) {
 	t.Parallel()
 	for _, backend := range backends {
 		for name, annotations := range map[string]map[string]string{
-			"plain": nil, "with a port excluded": {excludePort: "22"}, "TPROXY": {"sidecar.istio.io/interceptionMode": "TPROXY"},
+			"plain": nil, "with a port excluded": {excludePort: "22"},
+			"TPROXY": {"sidecar.istio.io/interceptionMode": "TPROXY"},
 		} {
 			t.Run(backend+"/"+name, func(t *testing.T) {
 				t.Parallel()
@@ -80,7 +83,8 @@ func TestARepairedPodIsAsADDLeavesIt(t *testing.T) {
 				n.backend = backend
 				n.put(meshed("web-0", annotations))
 				n.callADD("web-0", backend, byADD)
-				want, err := n.config.Records.Read(record.Attachment{Container: "0a1b", Interface: "eth0"})
+				want, err := n.config.Records.Read(record.Attachment{Container: "0a1b",
+					Interface: "eth0"})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -93,8 +97,10 @@ func TestARepairedPodIsAsADDLeavesIt(t *testing.T) {
 					t.Errorf("rules (-ADD +repair):\n%s", diff)
 				}
 				have := n.onlyRecord()
-				want.Attachment = record.Attachment{Container: "repair-" + string(uidOf("web-0")), Interface: "eth0"}
-				want.Netns = record.Netns{Path: "/proc/50/ns/net", Device: identify(t, byUs).Device, Inode: identify(t, byUs).Inode}
+				want.Attachment = record.Attachment{Container: "repair-" + string(uidOf("web-0")),
+					Interface: "eth0"}
+				want.Netns = record.Netns{Path: "/proc/50/ns/net", Device: identify(t, byUs).Device,
+					Inode: identify(t, byUs).Inode}
 				want.Network = ""
 				if diff := cmp.Diff(want, have, byText); diff != "" {
 					t.Errorf("record (-ADD +repair):\n%s", diff)
@@ -158,16 +164,19 @@ func TestAPodWithDockerInsideIsRepaired(t *testing.T) {
 					}
 					load(docker, byDocker)(t, pod.NS)
 					pod.Listen(t, netns.Listener{
-						Who: "proxy", As: netns.Identity{UID: 1337, GID: 1337}, TCP: []uint16{15001},
+						Who: "proxy", As: netns.Identity{UID: 1337, GID: 1337},
+						TCP: []uint16{15001},
 					})
 					to := netip.MustParseAddrPort("192.0.2.7:80")
-					call := netns.Call{As: netns.Identity{UID: 1000, GID: 1000}, Network: "tcp", To: to}
+					call := netns.Call{As: netns.Identity{UID: 1000, GID: 1000}, Network: "tcp",
+						To: to}
 					if got := pod.Dial(t, call); got.Who != "peer" {
 						t.Fatalf("before, a connection was %v; want it to leave the pod", got)
 					}
 					n.want(n.pass(), repair.Missing, repair.Repaired)
 					if got := pod.Dial(t, call); got.Who != "proxy" || got.Original != call.To {
-						t.Errorf("a connection was %v; want the proxy to have it\n%s", got, rules(t, pod.NS))
+						t.Errorf("a connection was %v; want the proxy to have it\n%s", got,
+							rules(t, pod.NS))
 					}
 					if !strings.Contains(rules(t, pod.NS), "172.17.0.2:15001") {
 						t.Errorf("Docker's rules are gone:\n%s", rules(t, pod.NS))
@@ -185,8 +194,10 @@ func TestWhatIsRecordedIsTheMount(t *testing.T) {
 	ns, n := netns.New(t), newNode(t, repair.Repair)
 	n.run(meshed("web-0", nil), ns)
 	at := identify(t, ns)
-	mountinfo := fmt.Sprintf("22 1 0:4 net:[1] /run/netns/cni-a rw shared:5 - nsfs none rw\n23 1 0:4 net:[%d] %s rw shared:6 - nsfs none rw\n", at.Inode, at.Path)
-	if err := os.WriteFile(filepath.Join(n.proc, "1/mountinfo"), []byte(mountinfo), 0o600); err != nil {
+	mountinfo := fmt.Sprintf("22 1 0:4 net:[1] /run/netns/cni-a rw shared:5 - nsfs none rw\n23 1 "+
+		"0:4 net:[%d] %s rw shared:6 - nsfs none rw\n", at.Inode, at.Path)
+	if err := os.WriteFile(filepath.Join(n.proc, "1/mountinfo"), []byte(mountinfo),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	n.want(n.pass(), repair.Missing, repair.Repaired)
@@ -204,7 +215,8 @@ func TestAUserNamespaceOfItsOwnIsRepairedByNFTables(t *testing.T) {
 			n.backend = backend
 			n.run(meshed("web-0", nil), ns)
 			n.want(n.pass(), repair.Missing, repair.Repaired)
-			if r := n.onlyRecord(); r.Backend != nftBackend || !strings.Contains(rules(t, ns), "table inet sidecar-cni") {
+			if r := n.onlyRecord(); r.Backend != nftBackend ||
+				!strings.Contains(rules(t, ns), "table inet sidecar-cni") {
 				t.Errorf("backend %s, rules\n%s", r.Backend, rules(t, ns))
 			}
 			n.want(n.pass(), repair.Redirected, "")
@@ -244,7 +256,8 @@ func TestARepairThatFailsSaysWhy(t *testing.T) {
 			ns, n := netns.New(t), newNode(t, repair.Repair)
 			n.run(meshed("web-0", nil), ns)
 			row.change(n)
-			s, _ := n.try(t.Context()) // records that cannot be listed are an error of the pass, too
+			// records that cannot be listed are an error of the pass, too
+			s, _ := n.try(t.Context())
 			n.want(s, repair.Missing, repair.Failed, row.why...)
 			event := n.awaitEvent("SidecarRepairFailed")
 			if event.Type != "Warning" || !strings.Contains(event.Message, row.why[0]) {
@@ -357,7 +370,8 @@ func TestAnADDMayBeUnderWay(t *testing.T) {
 			}
 			outcome := map[repair.Finding]repair.Outcome{repair.Missing: repair.Repaired}[row.want]
 			n.want(n.pass(), row.want, outcome)
-			if open := rules(t, ns) == rules(t, netns.New(t)); open != (row.want == repair.Starting) {
+			if open := rules(t, ns) == rules(t,
+				netns.New(t)); open != (row.want == repair.Starting) {
 				t.Errorf("rules\n%s", rules(t, ns))
 			}
 		})

@@ -28,22 +28,28 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		pods: with.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "sidecar_cni_checked_pods",
-			Help: "Running pods with a sidecar on this node, by what the last pass left them: redirected, missing any redirection, " +
+			Help: "Running pods with a sidecar on this node, by what the last pass left them: " +
+				"redirected, missing any redirection, " +
 				"altered, programmed by another (foreign), in an excluded namespace, " +
-				"skipped for a reason of their own, starting, or with an unreachable network namespace.",
+				"skipped for a reason of their own, starting, or with an unreachable network " +
+				"namespace.",
 		}, []string{"finding"}),
 		skipped: with.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "sidecar_cni_skipped_pods",
-			Help: "Running pods with a sidecar on this node that nothing redirects, by why they are left alone.",
+			Help: "Running pods with a sidecar on this node that nothing redirects, by why they " +
+				"are left alone.",
 		}, []string{"reason"}),
 		unhit: with.NewGauge(prometheus.GaugeOpts{
 			Name: "sidecar_cni_unhit_pods",
-			Help: "Redirected pods of this node of whose rules none has met a packet since they were programmed, " +
-				"10 minutes ago or earlier: pods without any traffic, or with a kernel of their own, which never meets the rules.",
+			Help: "Redirected pods of this node of whose rules none has met a packet since they " +
+				"were programmed, " +
+				"10 minutes ago or earlier: pods without any traffic, or with a kernel of their " +
+				"own, which never meets the rules.",
 		}),
 		repairs: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecar_cni_repairs_total",
-			Help: "Pods without redirection that were to be repaired or evicted, by what came of it.",
+			Help: "Pods without redirection that were to be repaired or evicted, by what came " +
+				"of it.",
 		}, []string{"result"}),
 		passes: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecar_cni_repair_passes_total",
@@ -55,7 +61,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 		dropped: with.NewCounter(prometheus.CounterOpts{
 			Name: "sidecar_cni_dropped_records_total",
-			Help: "Records of redirected pods that were deleted since their network namespace was gone.",
+			Help: "Records of redirected pods that were deleted since their network namespace " +
+				"was gone.",
 		}),
 	}
 	for _, f := range Findings {

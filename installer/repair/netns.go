@@ -18,7 +18,8 @@ func explain(err error) error {
 	case errors.Is(err, podns.ErrNotNamespace):
 		return fmt.Errorf("%w: is the directory mounted without HostToContainer?", err)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%w: this needs CAP_SYS_PTRACE, which AppArmor's default profile denies as well", err)
+		return fmt.Errorf("%w: this needs CAP_SYS_PTRACE, which AppArmor's default profile "+
+			"denies as well", err)
 	}
 	return err
 }

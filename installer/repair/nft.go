@@ -39,7 +39,8 @@ func readNFT(p proxy) ([]*chain, error) {
 		return nil, err
 	}
 	defer s.Close()
-	r := &nftReader{socket: s, proxy: p, byKey: map[string]*chain{}, elements: map[string][]element{}}
+	r := &nftReader{socket: s, proxy: p, byKey: map[string]*chain{},
+		elements: map[string][]element{}}
 	rules, err := r.list(unix.NFT_MSG_GETRULE)
 	if errors.Is(err, unix.EINVAL) {
 		return nil, nil // without nf_tables nobody knows the message
@@ -85,7 +86,8 @@ func (r *nftReader) readChains() error {
 	dormant := map[string]bool{} // their chains are there, and not hooked
 	for _, o := range tables {
 		key := chainKey(o.Header[0], wire.Text(wire.Find(o.Attrs, unix.NFTA_TABLE_NAME)), "")
-		dormant[key] = number(wire.Find(o.Attrs, unix.NFTA_TABLE_FLAGS))&unix.NFT_TABLE_F_DORMANT != 0
+		dormant[key] = number(wire.Find(o.Attrs,
+			unix.NFTA_TABLE_FLAGS))&unix.NFT_TABLE_F_DORMANT != 0
 	}
 	chains, err := r.list(unix.NFT_MSG_GETCHAIN)
 	if err != nil {
@@ -95,7 +97,8 @@ func (r *nftReader) readChains() error {
 		family, table := o.Header[0], wire.Text(wire.Find(o.Attrs, unix.NFTA_CHAIN_TABLE))
 		name := wire.Text(wire.Find(o.Attrs, unix.NFTA_CHAIN_NAME))
 		translates := wire.Text(wire.Find(o.Attrs, unix.NFTA_CHAIN_TYPE)) == "nat"
-		hooked, err := seesPod(family, table == "filter" && !translates, wire.Find(o.Attrs, unix.NFTA_CHAIN_HOOK))
+		hooked, err := seesPod(family, table == "filter" && !translates,
+			wire.Find(o.Attrs, unix.NFTA_CHAIN_HOOK))
 		if err != nil {
 			return err
 		}
@@ -161,7 +164,8 @@ func (r *nftReader) elementsOf(family byte, table, set string) ([]element, error
 	key := chainKey(family, table, set)
 	if known, ok := r.elements[key]; ok {
 		if r.work += len(known); r.work > maxWork {
-			return nil, fmt.Errorf("maps of table %s %s: %w", traces.FamilyName(family), table, wire.ErrTooMuch)
+			return nil, fmt.Errorf("maps of table %s %s: %w", traces.FamilyName(family), table,
+				wire.ErrTooMuch)
 		}
 		return known, nil
 	}
@@ -170,11 +174,13 @@ func (r *nftReader) elementsOf(family byte, table, set string) ([]element, error
 		{Type: unix.NFTA_SET_ELEM_LIST_SET, Data: []byte(set + "\x00")},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("map %s of table %s %s: %w", set, traces.FamilyName(family), table, err)
+		return nil, fmt.Errorf("map %s of table %s %s: %w", set, traces.FamilyName(family), table,
+			err)
 	}
 	elements := []element{}
 	for _, o := range objects {
-		list, err := netlink.UnmarshalAttributes(wire.Find(o.Attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS))
+		list, err := netlink.UnmarshalAttributes(wire.Find(o.Attrs,
+			unix.NFTA_SET_ELEM_LIST_ELEMENTS))
 		if err != nil {
 			return nil, err
 		}
@@ -190,7 +196,8 @@ func (r *nftReader) elementsOf(family byte, table, set string) ([]element, error
 			elements = append(elements, e)
 		}
 		if len(elements) > maxWork {
-			return nil, fmt.Errorf("map %s of table %s %s: %w", set, traces.FamilyName(family), table, wire.ErrTooMuch)
+			return nil, fmt.Errorf("map %s of table %s %s: %w", set, traces.FamilyName(family),
+				table, wire.ErrTooMuch)
 		}
 	}
 	r.elements[key] = elements

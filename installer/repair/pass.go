@@ -43,7 +43,8 @@ type Repairer struct {
 
 // New returns a Repairer. It does nothing before Pass is called.
 func New(cfg Config, deps Deps) *Repairer {
-	return &Repairer{cfg: cfg, deps: deps, metrics: newMetrics(deps.Registry), turn: make(chan struct{}, 1), soon: make(chan struct{}, 1), pauses: pauses{}}
+	return &Repairer{cfg: cfg, deps: deps, metrics: newMetrics(deps.Registry),
+		turn: make(chan struct{}, 1), soon: make(chan struct{}, 1), pauses: pauses{}}
 }
 
 // Pass looks at every pod once and acts. Passes that are asked for at the same time follow one
@@ -74,7 +75,8 @@ func (r *Repairer) pass(ctx context.Context) (Summary, error) {
 	var summary Summary
 	if r.cfg.Mode != Off && err == nil {
 		pods := r.deps.Pods()
-		summary.Results = r.examineAll(ctx, search{host, records, newCensus(r.cfg.HostProc, pods)}, pods)
+		summary.Results = r.examineAll(ctx, search{host, records, newCensus(r.cfg.HostProc, pods)},
+			pods)
 		r.act(ctx, pods, summary.Results)
 	}
 	summary.Dropped, err = r.dropRecords(records)
@@ -100,13 +102,15 @@ func (r *Repairer) examineAll(ctx context.Context, s search, pods []*corev1.Pod)
 		}
 	}
 	slices.SortFunc(candidates, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.pod.Namespace, b.pod.Namespace), cmp.Compare(a.pod.Name, b.pod.Name))
+		return cmp.Or(cmp.Compare(a.pod.Namespace, b.pod.Namespace),
+			cmp.Compare(a.pod.Name, b.pod.Name))
 	})
 	results := make([]Result, len(candidates))
 	room := semaphore.NewWeighted(redirect.MaxRules)
 	var group sync.WaitGroup
 	for i, c := range candidates {
-		_ = room.Acquire(context.WithoutCancel(ctx), c.weight) // without a deadline it does not fail
+		// without a deadline it does not fail
+		_ = room.Acquire(context.WithoutCancel(ctx), c.weight)
 		group.Go(func() {
 			defer room.Release(c.weight)
 			results[i] = r.examine(ctx, s, r.subject(c.pod, s.records))
@@ -155,13 +159,15 @@ func (r *Repairer) log(s Summary, took time.Duration) {
 		r.deps.Log.Info("looked at pod", one.fields()...)
 	}
 	if changed > 0 || s.Dropped > 0 {
-		r.deps.Log.Info("checked pods", zap.Int("pods", len(s.Results)), zap.Int("changed", changed),
+		r.deps.Log.Info("checked pods", zap.Int("pods", len(s.Results)),
+			zap.Int("changed", changed),
 			zap.Int("dropped", s.Dropped), zap.Duration("took", took))
 	}
 }
 
 func (x *Result) fields() []zap.Field {
-	fields := []zap.Field{zap.String("pod", x.Namespace+"/"+x.Name), zap.String("finding", string(x.Finding))}
+	fields := []zap.Field{zap.String("pod", x.Namespace+"/"+x.Name),
+		zap.String("finding", string(x.Finding))}
 	if x.Netns.Path != "" {
 		fields = append(fields, zap.String("netns", x.Netns.Path))
 	}

@@ -43,13 +43,29 @@ func TestRecordsOfNamespacesThatAreGoneAreDropped(t *testing.T) {
 		old     time.Duration
 		dropped bool
 	}{
-		"it is there":                      {func(*node, *record.Record) {}, time.Hour, false},
-		"it is gone":                       {func(n *node, r *record.Record) { remove(n, r.Netns.Path) }, 2 * time.Minute, true},
-		"it is gone, and ADD may be on":    {func(n *node, r *record.Record) { remove(n, r.Netns.Path) }, 30 * time.Second, false},
-		"another is there by now":          {func(_ *node, r *record.Record) { r.Netns.Inode++ }, time.Hour, true},
-		"a file, as without a propagation": {func(_ *node, r *record.Record) { r.Netns.Path = "/etc/hosts" }, time.Hour, false},
-		"a directory that is not mounted":  {func(_ *node, r *record.Record) { r.Netns.Path = "/nowhere/netns/cni-1" }, time.Hour, false},
-		"its process has ended":            {func(_ *node, r *record.Record) { r.Netns.Path = "/proc/4711/ns/net" }, time.Hour, true},
+		"it is there": {func(*node, *record.Record) {}, time.Hour, false},
+		"it is gone": {func(n *node,
+			r *record.Record) {
+			remove(n, r.Netns.Path)
+		}, 2 * time.Minute, true},
+		"it is gone, and ADD may be on": {func(n *node,
+			r *record.Record) {
+			remove(n, r.Netns.Path)
+		}, 30 * time.Second, false},
+		"another is there by now": {func(_ *node, r *record.Record) { r.Netns.Inode++ },
+			time.Hour, true},
+		"a file, as without a propagation": {func(_ *node,
+			r *record.Record) {
+			r.Netns.Path = "/etc/hosts"
+		}, time.Hour, false},
+		"a directory that is not mounted": {func(_ *node,
+			r *record.Record) {
+			r.Netns.Path = "/nowhere/netns/cni-1"
+		}, time.Hour, false},
+		"its process has ended": {func(_ *node,
+			r *record.Record) {
+			r.Netns.Path = "/proc/4711/ns/net"
+		}, time.Hour, true},
 		"its process cannot be seen": {func(n *node, r *record.Record) {
 			n.config.HostProc, r.Netns.Path = "", "/proc/99999999/ns/net"
 		}, time.Hour, false},
@@ -107,7 +123,8 @@ func TestABrokenRecordHoldsNobodyUp(t *testing.T) {
 	ns, n := netns.New(t), newNode(t, repair.Repair)
 	n.run(meshed("web-0", nil), ns)
 	n.add("db-0", nftBackend, netns.New(t))
-	if err := os.WriteFile(filepath.Join(string(n.config.Records), "0:eth0.json"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(string(n.config.Records), "0:eth0.json"), []byte("{"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	s, err := n.try(t.Context())

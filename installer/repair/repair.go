@@ -47,13 +47,18 @@
 // forbids is tried again, after growing pauses.
 //
 // Be aware:
-//   - Pods has to be complete: before the cache is filled a pass finds nothing and says that nothing is wrong.
-//   - Redirection is what rules do, of nftables or of either iptables. That of an eBPF program is not seen.
-//   - Connections that a pod has opened before it was repaired go on past the proxy. The Event says so, and that the pod has to be restarted to end them.
-//   - Evict only where new pods are redirected: the chain has to be in effect, else they are evicted one after the other.
-//   - Rules of iptables can be compared only where its programs can be run. Whether there are any is seen without.
-//   - A repaired pod without a record is recorded under "repair-" and its uid instead of its sandbox's id, which nothing on
-//     the node has. Such a record goes when the namespace is gone.
+//   - Pods has to be complete: before the cache is filled a pass finds nothing and says that
+//     nothing is wrong.
+//   - Redirection is what rules do, of nftables or of either iptables. That of an eBPF program is
+//     not seen.
+//   - Connections that a pod has opened before it was repaired go on past the proxy. The Event says
+//     so, and that the pod has to be restarted to end them.
+//   - Evict only where new pods are redirected: the chain has to be in effect, else they are
+//     evicted one after the other.
+//   - Rules of iptables can be compared only where its programs can be run. Whether there are any
+//     is seen without.
+//   - A repaired pod without a record is recorded under "repair-" and its uid instead of its
+//     sandbox's id, which nothing on the node has. Such a record goes when the namespace is gone.
 package repair
 
 import (

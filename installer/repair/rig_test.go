@@ -55,7 +55,8 @@ type node struct {
 
 func newNode(t *testing.T, mode repair.Mode) *node {
 	t.Helper()
-	n := &node{t: t, api: apiserver.Start(t), host: netns.New(t), proc: t.TempDir(), registry: prometheus.NewRegistry(), backend: nftBackend}
+	n := &node{t: t, api: apiserver.Start(t), host: netns.New(t), proc: t.TempDir(),
+		registry: prometheus.NewRegistry(), backend: nftBackend}
 	n.config = repair.Config{
 		Mode: mode, Redirect: redirect.Defaults(), HostProc: n.proc, Label: repair.Label,
 		Records: record.Dir(filepath.Join(t.TempDir(), "state")),
@@ -99,8 +100,11 @@ func (n *node) start() {
 	}()
 	n.t.Cleanup(func() { cancel(); <-done })
 	n.repairer = repair.New(n.config, repair.Deps{
-		Backend:      func() string { return n.backend },
-		Handler:      func(class string) string { return map[string]string{"vm": "kata-qemu", "usual": "runc"}[class] },
+		Backend: func() string { return n.backend },
+		Handler: func(class string) string {
+			return map[string]string{"vm": "kata-qemu",
+				"usual": "runc"}[class]
+		},
 		Hold:         func() bool { return n.hold },
 		NetworkFirst: func() bool { return !n.docker },
 		Pods:         n.pods, Client: client, Events: events, Registry: n.registry, Log: log,
@@ -121,7 +125,8 @@ func (n *node) pods() []*corev1.Pod {
 }
 
 func uidOf(name string) types.UID {
-	return types.UID(fmt.Sprintf("0f6f3c1e-2f6a-4d0e-9a53-%012x", []byte(fmt.Sprintf("%.6s", name))))
+	return types.UID(fmt.Sprintf("0f6f3c1e-2f6a-4d0e-9a53-%012x",
+		[]byte(fmt.Sprintf("%.6s", name))))
 }
 
 // meshed is a running pod with a sidecar, of a ReplicaSet.
@@ -132,11 +137,13 @@ func meshed(name string, annotations map[string]string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", Name: name, UID: uidOf(name), Annotations: all,
-			OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", Controller: &controls}},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web",
+				Controller: &controls}},
 		},
-		Spec: corev1.PodSpec{NodeName: "node-1", RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{
-			{Name: "app"}, {Name: "istio-proxy", Args: []string{"proxy", "sidecar"}},
-		}},
+		Spec: corev1.PodSpec{NodeName: "node-1", RestartPolicy: corev1.RestartPolicyAlways,
+			Containers: []corev1.Container{
+				{Name: "app"}, {Name: "istio-proxy", Args: []string{"proxy", "sidecar"}},
+			}},
 		Status: corev1.PodStatus{
 			Phase: corev1.PodRunning, PodIP: "10.244.0.2",
 			PodIPs: []corev1.PodIP{{IP: "10.244.0.2"}, {IP: "fd00:244::2"}},
@@ -187,9 +194,11 @@ func policyOf(t *testing.T, annotations map[string]string) redirect.Policy {
 	t.Helper()
 	all := map[string]string{statusKey: "{}"}
 	maps.Copy(all, annotations)
-	d, err := redirect.Decide(redirect.Pod{Namespace: "shop", Name: "web-0", Annotations: all, Spec: &redirect.Spec{
-		Containers: []redirect.Container{{Name: "app"}, {Name: "istio-proxy", Args: []string{"proxy", "sidecar"}}},
-	}}, redirect.Defaults())
+	d, err := redirect.Decide(redirect.Pod{Namespace: "shop", Name: "web-0", Annotations: all,
+		Spec: &redirect.Spec{
+			Containers: []redirect.Container{{Name: "app"},
+				{Name: "istio-proxy", Args: []string{"proxy", "sidecar"}}},
+		}}, redirect.Defaults())
 	if err != nil || d.Skip != "" {
 		t.Fatalf("decide: %q, %v", d.Skip, err)
 	}
@@ -264,11 +273,13 @@ func only(t *testing.T, s repair.Summary) repair.Result {
 	return s.Results[0]
 }
 
-func (n *node) want(s repair.Summary, f repair.Finding, o repair.Outcome, words ...string) repair.Result {
+func (n *node) want(s repair.Summary, f repair.Finding, o repair.Outcome,
+	words ...string) repair.Result {
 	n.t.Helper()
 	x := only(n.t, s)
 	if x.Finding != f || x.Outcome != o {
-		n.t.Fatalf("finding %q, outcome %q, want %q and %q: %s, problems %v, error %v", x.Finding, x.Outcome, f, o, x.Why, x.Problems, x.Err)
+		n.t.Fatalf("finding %q, outcome %q, want %q and %q: %s, problems %v, error %v", x.Finding,
+			x.Outcome, f, o, x.Why, x.Problems, x.Err)
 	}
 	for _, word := range words {
 		if !strings.Contains(fmt.Sprint(x.Why, x.Err), word) {

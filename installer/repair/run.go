@@ -22,7 +22,8 @@ func (r *Repairer) Soon() {
 
 // Run looks at the running pods until ctx ends: when the cache of pods is filled, whenever Soon is
 // called, and every now and then. In mode Off only records of pods that are gone are dropped.
-func (r *Repairer) Run(ctx context.Context, waitForPods func(context.Context) error, every time.Duration) {
+func (r *Repairer) Run(ctx context.Context, waitForPods func(context.Context) error,
+	every time.Duration) {
 	if waitForPods(ctx) != nil {
 		return
 	}

@@ -10,7 +10,8 @@ func TestWhatIsLookedAtAgainSoon(t *testing.T) {
 	t.Parallel()
 	soon := []Finding{Starting, Unreachable}
 	for _, f := range Findings {
-		if got, want := unsettled([]Result{{Finding: Redirected}, {Finding: f}}), slices.Contains(soon, f); got != want {
+		if got, want := unsettled([]Result{{Finding: Redirected}, {Finding: f}}),
+			slices.Contains(soon, f); got != want {
 			t.Errorf("a pod that is %s: unsettled is %v, want %v", f, got, want)
 		}
 	}

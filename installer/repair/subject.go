@@ -29,7 +29,8 @@ var errTooLarge = errors.New("its containers take more than the agent keeps of a
 
 // subject returns nil for a pod that is left alone.
 func (r *Repairer) subject(pod *corev1.Pod, records []record.Record) *subject {
-	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || pod.DeletionTimestamp != nil
+	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed ||
+		pod.DeletionTimestamp != nil
 	if ended || pod.Spec.HostNetwork {
 		return nil
 	}
@@ -59,12 +60,14 @@ func (r *Repairer) subject(pod *corev1.Pod, records []record.Record) *subject {
 	if decision.Skip != "" && !facts.NeedsRedirection() {
 		return nil
 	}
-	s.policy, s.mistake, s.skip, s.undecided = decision.Policy, err, decision.Skip, decision.AskHandler
+	s.policy, s.mistake, s.skip, s.undecided = decision.Policy, err, decision.Skip,
+		decision.AskHandler
 	return s
 }
 
 func (s *subject) result(f Finding, why string) Result {
-	return Result{Namespace: s.pod.Namespace, Name: s.pod.Name, UID: s.pod.UID, Finding: f, Why: why}
+	return Result{Namespace: s.pod.Namespace, Name: s.pod.Name, UID: s.pod.UID, Finding: f,
+		Why: why}
 }
 
 // maxProblems is how many differences are kept of a pod; nobody reads ten thousand.
@@ -72,10 +75,14 @@ const maxProblems = 20
 
 func (s *subject) altered(why string, problems []redirect.Problem) Result {
 	result := s.result(Altered, why)
-	result.Problems, result.Differ = slices.Clone(problems[:min(len(problems), maxProblems)]), len(problems)
+	result.Problems, result.Differ = slices.Clone(problems[:min(len(problems), maxProblems)]),
+		len(problems)
 	return result
 }
 
 // hasAddress reports whether the kubelet has seen the pod's network: then its ADD is over. After a
 // reboot, when many pods start at once, it says so some seconds later, or of the sandbox before.
-func hasAddress(pod *corev1.Pod) bool { return pod.Status.PodIP != "" || len(pod.Status.PodIPs) > 0 }
+func hasAddress(pod *corev1.Pod) bool {
+	return pod.Status.PodIP != "" ||
+		len(pod.Status.PodIPs) > 0
+}

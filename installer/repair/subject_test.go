@@ -49,12 +49,14 @@ func TestARedirectionInLegacyEntriesIsSeen(t *testing.T) {
 	rule, to := redirectEntry(), proxy{ports: []uint16{15001}}
 	policy := append([]byte(nil), rule...) // whatever it is, the last of a chain is no rule
 	table := legacyTable{
-		of: protocols[0], name: "nat", hooks: map[int]bool{0: true}, entries: append(rule, policy...),
+		of: protocols[0], name: "nat", hooks: map[int]bool{0: true},
+		entries: append(rule, policy...),
 	}
 	if err := table.parse(to); err != nil {
 		t.Fatal(err)
 	}
-	if redirections := redirectionsIn(table.chains); len(redirections) != 1 || redirections[0].ours {
+	if redirections := redirectionsIn(table.chains); len(redirections) != 1 ||
+		redirections[0].ours {
 		t.Errorf("redirections %v", redirections)
 	}
 	half := legacyTable{of: protocols[0], name: "nat", entries: rule[:167]}

@@ -105,16 +105,19 @@ func (p pod) ready() bool {
 // homeless reports whether the scheduler has found that the pod can be on no node, and makes room
 // for it on none.
 func (p pod) homeless() bool {
-	return p.Spec.NodeName == "" && p.Status.NominatedNodeName == "" && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
-	})
+	return p.Spec.NodeName == "" && p.Status.NominatedNodeName == "" &&
+		slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse &&
+				c.Reason == corev1.PodReasonUnschedulable
+		})
 }
 
 // newClient speaks JSON about whatever is asked for by its path.
 func newClient(config *rest.Config) (*rest.RESTClient, error) {
 	config = rest.CopyConfig(config)
 	config.GroupVersion = &schema.GroupVersion{}
-	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
+	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).
+		WithoutConversion()
 	config.WarningHandler = rest.NoWarnings{}
 	config.QPS = -1 // a few requests a second; a limiter's error would hide the one that says why
 	return rest.UnversionedRESTClientFor(config)
@@ -132,13 +135,15 @@ func (w withdrawal) path() string {
 }
 
 // patch changes the DaemonSet in our own name, and returns it as it is then.
-func (w withdrawal) patch(ctx context.Context, kind types.PatchType, change any) (daemonSet, error) {
+func (w withdrawal) patch(ctx context.Context, kind types.PatchType,
+	change any) (daemonSet, error) {
 	var d daemonSet
 	body, err := json.Marshal(change)
 	if err != nil {
 		return d, err
 	}
-	data, err := w.client.Patch(kind).AbsPath(w.path()).Param("fieldManager", manager).Body(body).Do(ctx).Raw()
+	data, err := w.client.Patch(kind).AbsPath(w.path()).Param("fieldManager", manager).Body(body).
+		Do(ctx).Raw()
 	if err == nil {
 		err = json.Unmarshal(data, &d)
 	}
@@ -169,7 +174,8 @@ func (w withdrawal) pods(ctx context.Context, d daemonSet) (pods podList, err er
 	if len(labels) == 0 {
 		return pods, errors.New("its selector has no labels")
 	}
-	data, err := w.client.Get().AbsPath("/api/v1/namespaces/"+w.of.Namespace+"/pods").Param("labelSelector", strings.Join(labels, ",")).Do(ctx).Raw()
+	data, err := w.client.Get().AbsPath("/api/v1/namespaces/"+w.of.Namespace+"/pods").
+		Param("labelSelector", strings.Join(labels, ",")).Do(ctx).Raw()
 	if err == nil {
 		err = json.Unmarshal(data, &pods)
 	}

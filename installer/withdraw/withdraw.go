@@ -1,5 +1,5 @@
-// Package withdraw takes all nodes out before the DaemonSet is deleted: it makes the DaemonSet's pods
-// run "uninstall --stay", and waits until every node is out.
+// Package withdraw takes all nodes out before the DaemonSet is deleted: it makes the DaemonSet's
+// pods run "uninstall --stay", and waits until every node is out.
 //
 //	err := withdraw.Run(ctx, config, withdraw.Settings{Namespace: "kube-system", DaemonSet: "sidecar-cni", Timeout: 3 * time.Minute}, os.Stdout)
 //
@@ -103,9 +103,12 @@ func (w withdrawal) dropBinding(out io.Writer) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
-	path := "/apis/rbac.authorization.k8s.io/v1/namespaces/" + w.of.Namespace + "/rolebindings/" + w.of.Binding
-	if err := w.client.Delete().AbsPath(path).Do(ctx).Error(); err != nil && !apierrors.IsNotFound(err) {
-		fmt.Fprintf(out, "delete rolebinding %s/%s: %v; delete it by hand\n", w.of.Namespace, w.of.Binding, err)
+	path := "/apis/rbac.authorization.k8s.io/v1/namespaces/" + w.of.Namespace + "/rolebindings/" +
+		w.of.Binding
+	if err := w.client.Delete().AbsPath(path).Do(ctx).Error(); err != nil &&
+		!apierrors.IsNotFound(err) {
+		fmt.Fprintf(out, "delete rolebinding %s/%s: %v; delete it by hand\n", w.of.Namespace,
+			w.of.Binding, err)
 	}
 }
 
@@ -113,7 +116,8 @@ func (w withdrawal) dropBinding(out io.Writer) {
 func reportDone(out io.Writer, nodes int, passedOver []string) error {
 	text := fmt.Sprintf("%d nodes are out\n", nodes)
 	if len(passedOver) > 0 {
-		text += fmt.Sprintf("no pod of ours could be scheduled on: %s; if an agent was ever there, run `sidecar-cni-installer uninstall` there\n",
+		text += fmt.Sprintf("no pod of ours could be scheduled on: %s; if an agent was ever "+
+			"there, run `sidecar-cni-installer uninstall` there\n",
 			strings.Join(passedOver, ", "))
 	}
 	_, err := io.WriteString(out, text)
@@ -133,7 +137,8 @@ func (w withdrawal) done(ctx context.Context) (nodes int, passedOver []string, d
 	w.note(pods, time.Now())
 	passedOver = w.passedOver(pods)
 	nodes = d.Status.Desired - len(passedOver)
-	return nodes, passedOver, d.Status.Updated >= nodes && d.Status.Ready >= nodes && len(w.left(pods)) == 0
+	return nodes, passedOver,
+		d.Status.Updated >= nodes && d.Status.Ready >= nodes && len(w.left(pods)) == 0
 }
 
 // requestTimeout is for a request that no longer has the time of the others.
@@ -183,12 +188,14 @@ func (w withdrawal) change(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(d.Spec.Template.Spec.Containers, func(c container) bool { return len(c.Args) > 0 && c.Args[0] == "run" })
+	i := slices.IndexFunc(d.Spec.Template.Spec.Containers,
+		func(c container) bool { return len(c.Args) > 0 && c.Args[0] == "run" })
 	if i < 0 {
 		if w.turned(d.Spec.Template.Spec.Containers) {
 			return nil
 		}
-		return fmt.Errorf("daemonset %s/%s: no container of it has the argument run", w.of.Namespace, w.of.DaemonSet)
+		return fmt.Errorf("daemonset %s/%s: no container of it has the argument run",
+			w.of.Namespace, w.of.DaemonSet)
 	}
 	since, err := w.announce(ctx)
 	if err != nil {
@@ -197,10 +204,13 @@ func (w withdrawal) change(ctx context.Context) error {
 	args := append([]string{"uninstall", "--stay"}, since...)
 	args = append(args, d.Spec.Template.Spec.Containers[i].Args[1:]...)
 	_, err = w.patch(ctx, types.JSONPatchType, []map[string]any{
-		{"op": "test", "path": fmt.Sprintf("/spec/template/spec/containers/%d/args/0", i), "value": "run"},
-		{"op": "replace", "path": fmt.Sprintf("/spec/template/spec/containers/%d/args", i), "value": args},
+		{"op": "test", "path": fmt.Sprintf("/spec/template/spec/containers/%d/args/0", i),
+			"value": "run"},
+		{"op": "replace", "path": fmt.Sprintf("/spec/template/spec/containers/%d/args", i),
+			"value": args},
 		{"op": "add", "path": "/spec/updateStrategy", "value": map[string]any{
-			"type": "RollingUpdate", "rollingUpdate": map[string]any{"maxUnavailable": "100%", "maxSurge": 0},
+			"type":          "RollingUpdate",
+			"rollingUpdate": map[string]any{"maxUnavailable": "100%", "maxSurge": 0},
 		}},
 	})
 	return err
@@ -210,8 +220,10 @@ func (w withdrawal) change(ctx context.Context) error {
 // its pods learn when that was: by the clock of the API server, which also says when a pod was
 // created.
 func (w withdrawal) announce(ctx context.Context) (args []string, err error) {
-	note := map[string]string{withdrawnAnnotation: time.Now().UTC().Format(time.RFC3339Nano)} // another one each time, so that it is written
-	d, err := w.patch(ctx, types.MergePatchType, map[string]any{"metadata": map[string]any{"annotations": note}})
+	// another one each time, so that it is written
+	note := map[string]string{withdrawnAnnotation: time.Now().UTC().Format(time.RFC3339Nano)}
+	d, err := w.patch(ctx, types.MergePatchType,
+		map[string]any{"metadata": map[string]any{"annotations": note}})
 	if err != nil {
 		return nil, err
 	}
@@ -233,12 +245,15 @@ func (w withdrawal) disown(ctx context.Context) error {
 		if d, err = w.get(ctx); err != nil {
 			return err
 		}
-		rest := slices.DeleteFunc(slices.Clone(d.Metadata.ManagedFields), func(m managedField) bool { return m.text("manager") == manager })
-		if len(rest) == len(d.Metadata.ManagedFields) || len(rest) == 0 { // an empty list would be taken for a wish to have none kept
+		rest := slices.DeleteFunc(slices.Clone(d.Metadata.ManagedFields),
+			func(m managedField) bool { return m.text("manager") == manager })
+		// an empty list would be taken for a wish to have none kept
+		if len(rest) == len(d.Metadata.ManagedFields) || len(rest) == 0 {
 			return nil
 		}
 		_, err = w.patch(ctx, types.JSONPatchType, []map[string]any{
-			{"op": "test", "path": "/metadata/resourceVersion", "value": d.Metadata.ResourceVersion},
+			{"op": "test", "path": "/metadata/resourceVersion",
+				"value": d.Metadata.ResourceVersion},
 			{"op": "replace", "path": "/metadata/managedFields", "value": rest},
 		})
 		if err == nil {
@@ -249,7 +264,11 @@ func (w withdrawal) disown(ctx context.Context) error {
 }
 
 func (w withdrawal) turned(containers []container) bool {
-	return slices.ContainsFunc(containers, func(c container) bool { return len(c.Args) > 1 && c.Args[0] == "uninstall" && c.Args[1] == "--stay" })
+	return slices.ContainsFunc(containers,
+		func(c container) bool {
+			return len(c.Args) > 1 && c.Args[0] == "uninstall" &&
+				c.Args[1] == "--stay"
+		})
 }
 
 // reportLeft names the nodes that are not out.
@@ -258,11 +277,14 @@ func (w withdrawal) reportLeft(out io.Writer) error {
 	defer cancel()
 	left, err := w.leftNow(ctx)
 	if err != nil {
-		_, err = fmt.Fprintf(out, "timed out, and the nodes that are left could not be listed: %v\n", err)
+		_, err = fmt.Fprintf(out,
+			"timed out, and the nodes that are left could not be listed: %v\n", err)
 		return err
 	}
-	_, err = fmt.Fprintf(out, "timed out; these nodes may still have the plugin in their chain: %s\n"+
-		"run `sidecar-cni-installer uninstall` there, or remove our entry and the binary by hand\n", strings.Join(left, ", "))
+	_, err = fmt.Fprintf(out,
+		"timed out; these nodes may still have the plugin in their chain: %s\n"+
+			"run `sidecar-cni-installer uninstall` there, or remove our entry and the binary by hand\n",
+		strings.Join(left, ", "))
 	return err
 }
 
@@ -281,7 +303,8 @@ func (w withdrawal) left(pods podList) []string {
 	var left []string
 	for _, p := range pods.Items {
 		node := cmp.Or(p.node(), p.Metadata.Name)
-		if (p.Spec.NodeName == "" || !p.ready() || !w.turned(p.Spec.Containers)) && !slices.Contains(passedOver, node) {
+		if (p.Spec.NodeName == "" || !p.ready() || !w.turned(p.Spec.Containers)) &&
+			!slices.Contains(passedOver, node) {
 			left = append(left, node)
 		}
 	}

@@ -77,7 +77,8 @@ func (a *access) showToken(u user, folder string) error {
 		return err
 	}
 	token := strings.TrimSpace(string(data))
-	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if token == "" || strings.ContainsFunc(token,
+		func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return fmt.Errorf("%s: there is no token in it", where)
 	}
 	a.credential.token, a.credential.where = token, where

@@ -51,29 +51,69 @@ func TestUnusableKubeconfigIsNamed(t *testing.T) {
 		spoil func(*testing.T, *world)
 		words string
 	}{
-		"no file":             {func(t *testing.T, w *world) { remove(t, w.api.Kubeconfig()) }, "/kubeconfig: no such file or directory"},
-		"a folder":            {func(t *testing.T, w *world) { remove(t, w.api.Kubeconfig()); _ = os.Mkdir(w.api.Kubeconfig(), 0o700) }, "/kubeconfig: is a directory"},
-		"garbage":             {func(t *testing.T, w *world) { put(t, w.api.Kubeconfig(), "{\x00") }, "/kubeconfig: "},
-		"empty":               {func(t *testing.T, w *world) { put(t, w.api.Kubeconfig(), "") }, `current-context "": there is no such context`},
-		"another context":     {func(t *testing.T, w *world) { spoil(t, w, "current-context: node", "current-context: x") }, `current-context "x"`},
-		"no such cluster":     {func(t *testing.T, w *world) { spoil(t, w, "cluster: here", "cluster: x") }, `want its cluster "x"`},
-		"no such user":        {func(t *testing.T, w *world) { spoil(t, w, "user: plugin", "user: x") }, `its user "x"`},
-		"no TLS":              {func(t *testing.T, w *world) { spoil(t, w, "https:", "http:") }, `server "http://api.test:6443": want https://host:port`},
-		"any certificate":     {extra("certificate-authority: ca.crt", "insecure-skip-tls-verify: true"), "insecure-skip-tls-verify: want certificate-authority"},
-		"a proxy":             {extra("certificate-authority: ca.crt", "proxy-url: http://x"), "proxy-url: not supported"},
-		"a program":           {extra("tokenFile: token", "exec: {command: x}"), "exec: not supported"},
-		"a provider":          {extra("tokenFile: token", "auth-provider: {name: x}"), "auth-provider: not supported"},
-		"a password":          {extra("tokenFile: token", "username: x"), "username: not supported"},
-		"somebody else":       {extra("tokenFile: token", "as: x"), "as: not supported"},
-		"two mistakes":        {extra("tokenFile: token", "as: x\n    username: y"), "as: not supported, username: not supported"},
-		"no CA":               {func(t *testing.T, w *world) { spoil(t, w, "certificate-authority: ca.crt", "") }, "certificate-authority: want it in the kubeconfig"},
-		"no CA file":          {func(t *testing.T, w *world) { remove(t, w.api.CAFile()) }, "/ca.crt: no such file"},
-		"no CA in the file":   {func(t *testing.T, w *world) { put(t, w.api.CAFile(), "x") }, "/ca.crt: there is no certificate in it"},
-		"no credential":       {func(t *testing.T, w *world) { spoil(t, w, "tokenFile: token", "") }, "want tokenFile, token or client-certificate"},
-		"no token file":       {func(t *testing.T, w *world) { remove(t, w.api.TokenFile()) }, "/token: no such file"},
-		"an empty token file": {func(t *testing.T, w *world) { put(t, w.api.TokenFile(), "\n") }, "/token: there is no token in it"},
-		"no token":            {func(t *testing.T, w *world) { put(t, w.api.TokenFile(), "a\r\nX: y") }, "/token: there is no token in it"},
-		"no key":              {func(t *testing.T, w *world) { spoil(t, w, "tokenFile: token", "client-certificate: ca.crt") }, "client-key: want it in the kubeconfig"},
+		"no file": {func(t *testing.T, w *world) { remove(t, w.api.Kubeconfig()) },
+			"/kubeconfig: no such file or directory"},
+		"a folder": {func(t *testing.T,
+			w *world) {
+			remove(t, w.api.Kubeconfig())
+			_ = os.Mkdir(w.api.Kubeconfig(), 0o700)
+		}, "/kubeconfig: is a directory"},
+		"garbage": {func(t *testing.T,
+			w *world) {
+			put(t, w.api.Kubeconfig(), "{\x00")
+		}, "/kubeconfig: "},
+		"empty": {func(t *testing.T, w *world) { put(t, w.api.Kubeconfig(), "") },
+			`current-context "": there is no such context`},
+		"another context": {func(t *testing.T,
+			w *world) {
+			spoil(t, w, "current-context: node", "current-context: x")
+		}, `current-context "x"`},
+		"no such cluster": {func(t *testing.T,
+			w *world) {
+			spoil(t, w, "cluster: here", "cluster: x")
+		}, `want its cluster "x"`},
+		"no such user": {func(t *testing.T,
+			w *world) {
+			spoil(t, w, "user: plugin", "user: x")
+		}, `its user "x"`},
+		"no TLS": {func(t *testing.T, w *world) { spoil(t, w, "https:", "http:") },
+			`server "http://api.test:6443": want https://host:port`},
+		"any certificate": {extra("certificate-authority: ca.crt",
+			"insecure-skip-tls-verify: true"), "insecure-skip-tls-verify: want " +
+			"certificate-authority"},
+		"a proxy": {extra("certificate-authority: ca.crt", "proxy-url: http://x"),
+			"proxy-url: not supported"},
+		"a program": {extra("tokenFile: token", "exec: {command: x}"),
+			"exec: not supported"},
+		"a provider": {extra("tokenFile: token", "auth-provider: {name: x}"),
+			"auth-provider: not supported"},
+		"a password": {extra("tokenFile: token", "username: x"),
+			"username: not supported"},
+		"somebody else": {extra("tokenFile: token", "as: x"), "as: not supported"},
+		"two mistakes": {extra("tokenFile: token", "as: x\n    username: y"),
+			"as: not supported, username: not supported"},
+		"no CA": {func(t *testing.T,
+			w *world) {
+			spoil(t, w, "certificate-authority: ca.crt", "")
+		}, "certificate-authority: want it in the kubeconfig"},
+		"no CA file": {func(t *testing.T, w *world) { remove(t, w.api.CAFile()) },
+			"/ca.crt: no such file"},
+		"no CA in the file": {func(t *testing.T, w *world) { put(t, w.api.CAFile(), "x") },
+			"/ca.crt: there is no certificate in it"},
+		"no credential": {func(t *testing.T,
+			w *world) {
+			spoil(t, w, "tokenFile: token", "")
+		}, "want tokenFile, token or client-certificate"},
+		"no token file": {func(t *testing.T, w *world) { remove(t, w.api.TokenFile()) },
+			"/token: no such file"},
+		"an empty token file": {func(t *testing.T, w *world) { put(t, w.api.TokenFile(), "\n") },
+			"/token: there is no token in it"},
+		"no token": {func(t *testing.T, w *world) { put(t, w.api.TokenFile(), "a\r\nX: y") },
+			"/token: there is no token in it"},
+		"no key": {func(t *testing.T,
+			w *world) {
+			spoil(t, w, "tokenFile: token", "client-certificate: ca.crt")
+		}, "client-key: want it in the kubeconfig"},
 		"another's key": {func(t *testing.T, w *world) {
 			spoil(t, w, "tokenFile: token", "client-certificate: ca.crt\n    client-key: token")
 		}, "/token: tls: "},
@@ -86,7 +126,8 @@ func TestUnusableKubeconfigIsNamed(t *testing.T) {
 				c.spoil(t, w)
 				_, took, err := w.find(t, web)
 				checkClass(t, err, BadConfig)
-				checkWords(t, err, "kubeconfig "+w.api.Kubeconfig()+": ", c.words, "check that the sidecar-cni agent runs")
+				checkWords(t, err, "kubeconfig "+w.api.Kubeconfig()+": ", c.words,
+					"check that the sidecar-cni agent runs")
 				if took != 0 {
 					t.Errorf("it took %v although the agent is there", took)
 				}
@@ -128,20 +169,27 @@ contexts: [{name: c, context: {cluster: k, user: u}}]
 current-context: c
 `
 	for name, text := range map[string]string{
-		"nothing":            "",
-		"only a comment":     "# none\n",
-		"an older agent's":   fmt.Sprintf(ofOlderAgent, apiAddress),
-		"flow":               "clusters: [{name: k, cluster: {server: https://x:1, certificate-authority: ca.crt}}]" + rest,
+		"nothing":          "",
+		"only a comment":   "# none\n",
+		"an older agent's": fmt.Sprintf(ofOlderAgent, apiAddress),
+		"flow": "clusters: [{name: k, cluster: {server: https://x:1, " +
+			"certificate-authority: ca.crt}}]" + rest,
 		"JSON with comments": "# JSON\n{\"current-context\": \"c\"}\n",
-		"a document's start": "---\nclusters:\n  - cluster:\n      server: 'https://x:1'\n    name: k\n" + rest,
-		"block scalars":      "clusters:\n- name: k\n  cluster:\n    server: >-\n      https://x:1\n    certificate-authority-data: |\n      QUJD\n" + rest,
-		"anchors and merges": "base: &b {server: https://x:1}\nclusters:\n- name: k\n  cluster: {<<: *b, certificate-authority: a}\n" + rest,
-		"a key twice":        "current-context: a\n" + rest,
-		"nulls":              "preferences: {}\nusers: null\nclusters: ~\n",
-		"words for true":     "clusters: [{name: k, cluster: {server: https://x:1, insecure-skip-tls-verify: true}}]" + rest,
-		"other keys":         "extensions: [{name: x, extension: {at: 2026-01-02, n: 0x1f, f: 1.5}}]\napiVersion: v1" + rest,
-		"two documents":      "current-context: c\n---\ncurrent-context: d\n",
-		"Windows' lines":     strings.ReplaceAll("clusters: [{name: k, cluster: {server: https://x:1}}]"+rest, "\n", "\r\n"),
+		"a document's start": "---\nclusters:\n  - cluster:\n      server: 'https://x:1'\n    " +
+			"name: k\n" + rest,
+		"block scalars": "clusters:\n- name: k\n  cluster:\n    server: >-\n      " +
+			"https://x:1\n    certificate-authority-data: |\n      QUJD\n" + rest,
+		"anchors and merges": "base: &b {server: https://x:1}\nclusters:\n- name: k\n  cluster: " +
+			"{<<: *b, certificate-authority: a}\n" + rest,
+		"a key twice": "current-context: a\n" + rest,
+		"nulls":       "preferences: {}\nusers: null\nclusters: ~\n",
+		"words for true": "clusters: [{name: k, cluster: {server: https://x:1, " +
+			"insecure-skip-tls-verify: true}}]" + rest,
+		"other keys": "extensions: [{name: x, extension: {at: 2026-01-02, n: 0x1f, f: " +
+			"1.5}}]\napiVersion: v1" + rest,
+		"two documents": "current-context: c\n---\ncurrent-context: d\n",
+		"Windows' lines": strings.ReplaceAll(
+			"clusters: [{name: k, cluster: {server: https://x:1}}]"+rest, "\n", "\r\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -194,21 +242,26 @@ func TestKubeconfigMayHoldWhatItCouldName(t *testing.T) {
 		"absolute paths": func(t *testing.T, w *world) {
 			w.api.Put(meshed("5d1c"))
 			spoil(t, w, "tokenFile: token", "tokenFile: "+w.api.TokenFile())
-			spoil(t, w, "certificate-authority: ca.crt", "certificate-authority: "+filepath.Join(filepath.Dir(w.api.CAFile()), "ca.crt"))
+			spoil(t, w, "certificate-authority: ca.crt",
+				"certificate-authority: "+filepath.Join(filepath.Dir(w.api.CAFile()), "ca.crt"))
 			found, _, err := w.find(t, web)
 			checkFound(t, found, err, FromAPI)
 		},
 		"a client certificate in place of a token": func(t *testing.T, w *world) {
 			w.api.Put(meshed("5d1c"))
 			cert, key := w.api.ClientCertificate(t)
-			spoil(t, w, "tokenFile: token", "client-certificate: "+cert+"\n    client-key: "+filepath.Base(key))
+			spoil(t, w, "tokenFile: token",
+				"client-certificate: "+cert+"\n    client-key: "+filepath.Base(key))
 			found, _, err := w.find(t, web)
 			checkFound(t, found, err, FromAPI)
 		},
-		"a client certificate itself, which is named when it has not the right": func(t *testing.T, w *world) {
+		"a client certificate itself, which is named when it has not the right": func(t *testing.T,
+			w *world) {
 			cert, key := w.api.ClientCertificate(t)
 			base64 := base64.StdEncoding.EncodeToString
-			spoil(t, w, "tokenFile: token", "client-certificate-data: "+base64(read(t, cert))+"\n    client-key-data: "+base64(read(t, key)))
+			spoil(t, w, "tokenFile: token",
+				"client-certificate-data: "+base64(read(t, cert))+"\n    client-key-data: "+
+					base64(read(t, key)))
 			apiBehaviours["403"].set(t, w)
 			w.agent.Break(agent.Unsynced)
 			_, _, err := w.find(t, web)
@@ -217,9 +270,11 @@ func TestKubeconfigMayHoldWhatItCouldName(t *testing.T) {
 		},
 		"the same as JSON": func(t *testing.T, w *world) {
 			w.api.Put(meshed("5d1c"))
-			put(t, w.api.Kubeconfig(), `{"current-context":"n","contexts":[{"name":"n","context":{"cluster":"c","user":"u"}}],`+
-				`"clusters":[{"name":"c","cluster":{"server":"https://`+apiAddress+`","tls-server-name":"kubernetes.default.svc",`+
-				`"certificate-authority":"ca.crt"}}],"users":[{"name":"u","user":{"tokenFile":"token"}}]}`)
+			put(t, w.api.Kubeconfig(),
+				`{"current-context":"n","contexts":[{"name":"n","context":{"cluster":"c","user":"u"}}],`+
+					`"clusters":[{"name":"c","cluster":{"server":"https://`+apiAddress+
+					`","tls-server-name":"kubernetes.default.svc",`+
+					`"certificate-authority":"ca.crt"}}],"users":[{"name":"u","user":{"tokenFile":"token"}}]}`)
 			found, _, err := w.find(t, web)
 			checkFound(t, found, err, FromAPI)
 		},
@@ -232,7 +287,8 @@ func TestKubeconfigMayHoldWhatItCouldName(t *testing.T) {
 		"what the agent writes": func(t *testing.T, w *world) {
 			w.api.Put(meshed("5d1c"))
 			dir := filepath.Join(t.TempDir(), "sidecar-cni.d")
-			_, err := node.Credentials{Dir: dir}.Write(read(t, w.api.TokenFile()), read(t, w.api.CAFile()), "https://"+apiAddress)
+			_, err := node.Credentials{Dir: dir}.Write(read(t, w.api.TokenFile()),
+				read(t, w.api.CAFile()), "https://"+apiAddress)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -261,7 +317,8 @@ func TestCertificateProblemsHaveTheirOwnRemedies(t *testing.T) {
 			spoil(t, w, "tls-server-name: kubernetes.default.svc", "tls-server-name: other.test")
 			_, _, err := w.find(t, web)
 			checkClass(t, err, Unreachable)
-			checkWords(t, err, "not other.test", "check server and tls-server-name in kubeconfig "+w.api.Kubeconfig())
+			checkWords(t, err, "not other.test",
+				"check server and tls-server-name in kubeconfig "+w.api.Kubeconfig())
 		},
 		"run out": func(t *testing.T, w *world) {
 			w.away(agentAddress)

@@ -28,7 +28,8 @@ func (s Sources) askAgent(ctx context.Context, ref Ref) answer {
 // readAgent sends one request and reads one answer. A connection is all that it takes: net/http's
 // Transport would add two goroutines and a pool for each.
 func (s Sources) readAgent(ctx context.Context, ref Ref) answer {
-	conn, err := s.sendAgent(ctx, http.MethodGet, protocol.PodPath(ref.Namespace, ref.Name, ref.UID), nil)
+	conn, err := s.sendAgent(ctx, http.MethodGet,
+		protocol.PodPath(ref.Namespace, ref.Name, ref.UID), nil)
 	if err != nil {
 		return silence(ctx, err)
 	}
@@ -47,7 +48,8 @@ func (s Sources) readAgent(ctx context.Context, ref Ref) answer {
 
 // sendAgent writes a request, and returns the connection for the answer. The end of ctx closes it,
 // whatever waits for it.
-func (s Sources) sendAgent(ctx context.Context, method, path string, body []byte) (net.Conn, error) {
+func (s Sources) sendAgent(ctx context.Context, method, path string,
+	body []byte) (net.Conn, error) {
 	req, err := http.NewRequestWithContext(ctx, method, protocol.Origin+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -73,10 +75,12 @@ func readAnswer(status int, body []byte, ref Ref) answer {
 	err := json.Unmarshal(body, &why)
 	switch {
 	case status == http.StatusServiceUnavailable:
-		return answer{verdict: undecided, err: fmt.Errorf("it cannot tell now: %s", brief(why.Message))}
+		return answer{verdict: undecided,
+			err: fmt.Errorf("it cannot tell now: %s", brief(why.Message))}
 	case status == http.StatusNotFound && err == nil && why.Reason == protocol.ReasonAbsent:
 		return answer{verdict: absent, err: errAbsent}
-	case status == http.StatusNotFound && err == nil && why.Reason == protocol.ReasonUID && ref.UID != "":
+	case status == http.StatusNotFound && err == nil && why.Reason == protocol.ReasonUID &&
+		ref.UID != "":
 		return answer{verdict: absent, err: ref.otherUID(why.UID)}
 	default:
 		return answer{verdict: away, err: fmt.Errorf("%w: status %d", errNonsense, status)}

@@ -24,7 +24,8 @@ type Ref struct {
 func (r Ref) validate() error {
 	for _, name := range []string{r.Namespace, r.Name} {
 		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/%") {
-			return fmt.Errorf("namespace %q, name %q: these name no pod", brief(r.Namespace), brief(r.Name))
+			return fmt.Errorf("namespace %q, name %q: these name no pod", brief(r.Namespace),
+				brief(r.Name))
 		}
 	}
 	return nil
@@ -106,7 +107,8 @@ func (r Ref) take(body []byte) answer {
 }
 
 func (r Ref) otherUID(uid string) error {
-	return fmt.Errorf("the pod of that name has uid %q, this sandbox is for uid %q", brief(uid), r.UID)
+	return fmt.Errorf("the pod of that name has uid %q, this sandbox is for uid %q", brief(uid),
+		r.UID)
 }
 
 // silence is the answer of a source that gave none.

@@ -35,7 +35,8 @@ func (s Sources) askAPI(ctx context.Context, q question) answer {
 // not even called, makes each start of the plugin 40 % slower, that for a pod that is not ours too.
 // Each try is a new connection, and so may reach another replica.
 func (a access) read(ctx context.Context, dial Dial, q question) answer {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(a.server, "/")+q.path, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		strings.TrimSuffix(a.server, "/")+q.path, http.NoBody)
 	if err != nil {
 		return answer{verdict: misconfigured, err: err, remedy: credentialRemedy}
 	}
@@ -67,7 +68,10 @@ func (a access) client(dial Dial) *http.Client {
 			DisableKeepAlives:  true,
 			DisableCompression: true,
 		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		CheckRedirect: func(*http.Request,
+			[]*http.Request) error {
+			return http.ErrUseLastResponse
+		},
 	}
 }
 
@@ -87,21 +91,27 @@ func (a access) judge(resp *http.Response, body []byte, q question) answer {
 	if !spoken {
 		said = status{Message: string(body)}
 	}
-	words := fmt.Errorf("%d %s: %s", resp.StatusCode, http.StatusText(resp.StatusCode), brief(said.Message))
+	words := fmt.Errorf("%d %s: %s", resp.StatusCode, http.StatusText(resp.StatusCode),
+		brief(said.Message))
 	switch code := resp.StatusCode; {
 	case code == http.StatusUnauthorized:
-		return answer{verdict: unauthorized, err: fmt.Errorf("%w (%v)", words, a.credential), remedy: a.credential.refusedRemedy()}
+		return answer{verdict: unauthorized, err: fmt.Errorf("%w (%v)", words, a.credential),
+			remedy: a.credential.refusedRemedy()}
 	case code == http.StatusForbidden:
 		remedy := fmt.Sprintf(rightRemedy, a.credential.holder(), q.resource)
-		return answer{verdict: forbidden, err: fmt.Errorf("%w (%v)", words, a.credential), remedy: remedy}
-	case code == http.StatusNotFound && spoken: // else there is no such path, and it is no API server
+		return answer{verdict: forbidden, err: fmt.Errorf("%w (%v)", words, a.credential),
+			remedy: remedy}
+	case code == http.StatusNotFound && spoken:
+		// else there is no such path, and it is no API server
 		return answer{verdict: absent, err: errAbsent}
-	case code == http.StatusRequestTimeout, code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
+	case code == http.StatusRequestTimeout, code == http.StatusTooManyRequests,
+		code >= http.StatusInternalServerError:
 		seconds := said.Details.RetryAfterSeconds
 		if header, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
 			seconds = header
 		}
-		return answer{verdict: undecided, err: words, remedy: overloadRemedy, after: time.Duration(seconds) * time.Second}
+		return answer{verdict: undecided, err: words, remedy: overloadRemedy,
+			after: time.Duration(seconds) * time.Second}
 	default:
 		return answer{verdict: rejected, err: words}
 	}

@@ -51,7 +51,8 @@ func (c credential) holder() string {
 // ServiceAccount tokens are JSON Web Tokens; of another token nothing is known.
 func (c credential) claims() (who string, until time.Time) {
 	if c.certificate != nil {
-		return fmt.Sprintf("user %q", brief(c.certificate.Subject.CommonName)), c.certificate.NotAfter
+		return fmt.Sprintf("user %q", brief(c.certificate.Subject.CommonName)),
+			c.certificate.NotAfter
 	}
 	said, ok := serviceaccount.ReadToken([]byte(c.token))
 	if !ok {
@@ -59,7 +60,8 @@ func (c credential) claims() (who string, until time.Time) {
 	}
 	if namespace, account, ok := said.Account(); ok {
 		// what kubectl calls it
-		return fmt.Sprintf("serviceaccount %s/%s", brief(namespace), brief(account)), said.Expires.Time()
+		return fmt.Sprintf("serviceaccount %s/%s", brief(namespace), brief(account)),
+			said.Expires.Time()
 	}
 	return fmt.Sprintf("user %q", brief(said.Subject)), said.Expires.Time()
 }

@@ -11,9 +11,11 @@ type Class string
 
 // The classes.
 const (
-	Gone        Class = "gone"        // there is no such pod, or another one under its name: the sandbox is stale
-	Denied      Class = "denied"      // the API server refuses the plugin's credential
-	Rejected    Class = "rejected"    // the API server, or what answers in its place, refuses the request itself
+	// there is no such pod, or another one under its name: the sandbox is stale
+	Gone   Class = "gone"
+	Denied Class = "denied" // the API server refuses the plugin's credential
+	// the API server, or what answers in its place, refuses the request itself
+	Rejected    Class = "rejected"
 	BadConfig   Class = "bad_config"  // there is no kubeconfig that can be used
 	Unreachable Class = "unreachable" // no source could tell in time
 )
@@ -67,17 +69,24 @@ var (
 
 // What to do, in an administrator's words.
 const (
-	badRefRemedy     = "check K8S_POD_NAMESPACE and K8S_POD_NAME in what the runtime passes as CNI_ARGS"
-	goneRemedy       = "none is needed if it was deleted or created anew: the kubelet clears this sandbox away; else delete the pod"
-	credentialRemedy = "check that the sidecar-cni agent runs on this node: it writes kubeconfig and token, and renews them"
-	accountRemedy    = "check that the sidecar-cni agent runs on this node; if sidecar-cni was deleted, its account is gone and this node " +
-		"was not taken out: install it again and uninstall it in order, or take sidecar-cni out of the chain by hand"
-	noClassRemedy    = "create the runtime class, or have the pod name another one"
-	rightRemedy      = "allow %s to get %s, as the chart's ClusterRole sidecar-cni-plugin does"
-	serverRemedy     = "check that %s, in kubeconfig %s, is the Kubernetes API server"
-	overloadRemedy   = "wait for the API server, the kubelet tries again; or check that the sidecar-cni agent runs on this node"
-	reachRemedy      = "check that the sidecar-cni agent runs on this node, or that the node reaches %s; the kubelet tries again"
+	badRefRemedy = "check K8S_POD_NAMESPACE and K8S_POD_NAME in what the runtime passes as CNI_ARGS"
+	goneRemedy   = "none is needed if it was deleted or created anew: the kubelet clears " +
+		"this sandbox away; else delete the pod"
+	credentialRemedy = "check that the sidecar-cni agent runs on this node: it writes kubeconfig " +
+		"and token, and renews them"
+	accountRemedy = "check that the sidecar-cni agent runs on this node; if sidecar-cni was " +
+		"deleted, its account is gone and this node " +
+		"was not taken out: install it again and uninstall it in order, or take sidecar-cni out " +
+		"of the chain by hand"
+	noClassRemedy  = "create the runtime class, or have the pod name another one"
+	rightRemedy    = "allow %s to get %s, as the chart's ClusterRole sidecar-cni-plugin does"
+	serverRemedy   = "check that %s, in kubeconfig %s, is the Kubernetes API server"
+	overloadRemedy = "wait for the API server, the kubelet tries again; or check that the " +
+		"sidecar-cni agent runs on this node"
+	reachRemedy = "check that the sidecar-cni agent runs on this node, or that the node " +
+		"reaches %s; the kubelet tries again"
 	caRemedy         = "check that %s is of the API server's CA; the sidecar-cni agent writes it"
 	serverNameRemedy = "check server and tls-server-name in kubeconfig %s"
-	clockRemedy      = "check the node's clock, and until when the API server's certificate is valid"
+	clockRemedy      = "check the node's clock, and until when the API server's certificate is " +
+		"valid"
 )

@@ -14,11 +14,14 @@ func FuzzAgentAnswer(f *testing.F) {
 		f.Fatal(err)
 	}
 	for _, body := range []string{
-		string(right), string(right[:len(right)/2]), strings.Replace(string(right), "5d1c", "a1da", 1), `{}`, `null`, `[]`, ``,
-		`{"reason":"absent"}`, `{"reason":"uid","uid":"a1da"}`, `{"reason":"uid","uid":7}`, "\x00\xff", `{"metadata":{"name":{}}}`,
+		string(right), string(right[:len(right)/2]),
+		strings.Replace(string(right), "5d1c", "a1da", 1), `{}`, `null`, `[]`, ``,
+		`{"reason":"absent"}`, `{"reason":"uid","uid":"a1da"}`, `{"reason":"uid","uid":7}`,
+		"\x00\xff", `{"metadata":{"name":{}}}`,
 		`{"metadata":null,"spec":{"containers":[null]}}`, strings.Repeat("[", 20000),
 	} {
-		for _, status := range []string{"200 OK", "404 Not Found", "503 Service Unavailable", "500 Oops", "100 Continue", "204 No Content"} {
+		for _, status := range []string{"200 OK", "404 Not Found", "503 Service Unavailable",
+			"500 Oops", "100 Continue", "204 No Content"} {
 			f.Add([]byte("HTTP/1.1 " + status + "\r\nConnection: close\r\n\r\n" + body))
 		}
 	}
@@ -38,7 +41,8 @@ func FuzzAgentAnswer(f *testing.F) {
 			t.Errorf("verdict %d is none of the agent's", a.verdict)
 		case a.pod == nil:
 			checkWords(t, a.err, "socket "+agentAddress+": ")
-		case a.pod.Metadata.Namespace != web.Namespace || a.pod.Metadata.Name != web.Name || len(a.pod.Spec.Containers) == 0:
+		case a.pod.Metadata.Namespace != web.Namespace || a.pod.Metadata.Name != web.Name ||
+			len(a.pod.Spec.Containers) == 0:
 			t.Errorf("took %v for the pod", a.pod)
 		case a.pod.Metadata.UID != web.UID && !a.pod.Mirror():
 			t.Errorf("took uid %q for the pod's", a.pod.Metadata.UID)
@@ -53,7 +57,8 @@ func FuzzKubeconfig(f *testing.F) {
 	f.Add([]byte("? [x]\n: !!binary |\n  x\n---\n- *b"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		const enough = 4000 // of several words, of which each may have all of its bytes quoted
-		if _, _, err := parseKubeconfig(data); err != nil && (len(err.Error()) > enough || strings.Contains(err.Error(), "\n")) {
+		if _, _, err := parseKubeconfig(data); err != nil &&
+			(len(err.Error()) > enough || strings.Contains(err.Error(), "\n")) {
 			t.Errorf("not a line that can be read: %v", err)
 		}
 	})

@@ -98,16 +98,19 @@ func decodeKubeconfig(data []byte) (config kubeconfig, err error) {
 
 // current returns what current-context names.
 func (k *kubeconfig) current() (cluster, user, error) {
-	i := slices.IndexFunc(k.Contexts, func(c namedContext) bool { return c.Name == k.CurrentContext })
+	i := slices.IndexFunc(k.Contexts,
+		func(c namedContext) bool { return c.Name == k.CurrentContext })
 	if i < 0 {
-		return cluster{}, user{}, fmt.Errorf("current-context %q: there is no such context", brief(k.CurrentContext))
+		return cluster{}, user{},
+			fmt.Errorf("current-context %q: there is no such context", brief(k.CurrentContext))
 	}
 	context := k.Contexts[i].Context
 	i = slices.IndexFunc(k.Clusters, func(c namedCluster) bool { return c.Name == context.Cluster })
 	j := slices.IndexFunc(k.Users, func(u namedUser) bool { return u.Name == context.User })
 	if i < 0 || j < 0 {
-		return cluster{}, user{}, fmt.Errorf("context %q: want its cluster %q and its user %q in the file",
-			brief(k.CurrentContext), brief(context.Cluster), brief(context.User))
+		return cluster{}, user{},
+			fmt.Errorf("context %q: want its cluster %q and its user %q in the file",
+				brief(k.CurrentContext), brief(context.Cluster), brief(context.User))
 	}
 	return k.Clusters[i].Cluster, k.Users[j].User, nil
 }
@@ -131,7 +134,8 @@ func (c cluster) mistakes() []string {
 func (u user) mistakes() []string {
 	var wrong []string
 	for key, set := range map[string]bool{
-		"username": u.Username != "", "as": u.As != "", "exec": u.Exec != nil, "auth-provider": u.AuthProvider != nil,
+		"username": u.Username != "", "as": u.As != "", "exec": u.Exec != nil,
+		"auth-provider": u.AuthProvider != nil,
 	} {
 		if set {
 			wrong = append(wrong, key+": not supported")

@@ -33,7 +33,8 @@ func meshed(uid types.UID) *corev1.Pod {
 		},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{
 			{Name: "web"},
-			{Name: "istio-proxy", Args: []string{"proxy", "sidecar"}, SecurityContext: &corev1.SecurityContext{RunAsUser: &user}},
+			{Name: "istio-proxy", Args: []string{"proxy", "sidecar"},
+				SecurityContext: &corev1.SecurityContext{RunAsUser: &user}},
 		}},
 	}
 }
@@ -59,46 +60,64 @@ type behaviour struct {
 }
 
 var agentBehaviours = map[string]behaviour{
-	"away":        {func(_ *testing.T, w *world) { w.away(agentAddress) }, []string{agentAddress, "connection refused"}},
-	"hangs":       {func(_ *testing.T, w *world) { w.agent.Break(agent.Hang) }, []string{"no answer in time"}},
-	"nonsense":    {func(_ *testing.T, w *world) { w.agent.Break(agent.Say(200, `<html>`)) }, []string{"not the pod that was asked for"}},
-	"unsynced":    {func(_ *testing.T, w *world) { w.agent.Break(agent.Unsynced) }, []string{"cannot tell now: the API server is away"}},
-	"knows-none":  {func(*testing.T, *world) {}, []string{"there is no such pod"}},
-	"another-uid": {func(_ *testing.T, w *world) { w.agent.Put(meshed("a1da")) }, []string{`uid "a1da"`, `uid "5d1c"`}},
-	"right":       {func(_ *testing.T, w *world) { w.agent.Put(meshed("5d1c")) }, nil},
+	"away": {func(_ *testing.T, w *world) { w.away(agentAddress) },
+		[]string{agentAddress, "connection refused"}},
+	"hangs": {func(_ *testing.T, w *world) { w.agent.Break(agent.Hang) },
+		[]string{"no answer in time"}},
+	"nonsense": {func(_ *testing.T, w *world) { w.agent.Break(agent.Say(200, `<html>`)) },
+		[]string{"not the pod that was asked for"}},
+	"unsynced": {func(_ *testing.T, w *world) { w.agent.Break(agent.Unsynced) },
+		[]string{"cannot tell now: the API server is away"}},
+	"knows-none": {func(*testing.T, *world) {}, []string{"there is no such pod"}},
+	"another-uid": {func(_ *testing.T, w *world) { w.agent.Put(meshed("a1da")) },
+		[]string{`uid "a1da"`, `uid "5d1c"`}},
+	"right": {func(_ *testing.T, w *world) { w.agent.Put(meshed("5d1c")) }, nil},
 }
 
 var apiBehaviours = map[string]behaviour{
-	"right":   {func(_ *testing.T, w *world) { w.api.Put(meshed("5d1c")) }, nil},
-	"slow":    {broken(apiserver.Slow(2 * time.Second)), nil},
-	"hangs":   {broken(apiserver.Hang), []string{"no answer in time", "reaches https://api.test:6443"}},
-	"reset":   {broken(apiserver.Reset), []string{"the connection broke off", "reaches https://api.test:6443"}},
+	"right": {func(_ *testing.T, w *world) { w.api.Put(meshed("5d1c")) }, nil},
+	"slow":  {broken(apiserver.Slow(2 * time.Second)), nil},
+	"hangs": {broken(apiserver.Hang),
+		[]string{"no answer in time", "reaches https://api.test:6443"}},
+	"reset": {broken(apiserver.Reset),
+		[]string{"the connection broke off", "reaches https://api.test:6443"}},
 	"renewed": {renewedToken, nil},
 	"401": {expiredToken, []string{
-		"401 Unauthorized", "serviceaccount kube-system/old", "/token (expired 1999-12-31T23:00:00Z)", "/kubeconfig", "agent runs on this node",
+		"401 Unauthorized", "serviceaccount kube-system/old",
+		"/token (expired 1999-12-31T23:00:00Z)", "/kubeconfig", "agent runs on this node",
 	}},
 	"no-account": {deletedAccount, []string{
-		"401 Unauthorized", "serviceaccount kube-system/sidecar-cni-plugin", "its account is gone and this node was not taken out", "take sidecar-cni out of",
+		"401 Unauthorized", "serviceaccount kube-system/sidecar-cni-plugin",
+		"its account is gone and this node was not taken out", "take sidecar-cni out of",
 	}},
-	"403": {broken(apiserver.Say(apierrors.NewForbidden(corev1.Resource("pods"), "web-0", errors.New("no RBAC")))), []string{
-		"403 Forbidden", "no RBAC", "allow serviceaccount kube-system/sidecar-cni-plugin to get pods", "/token, kubeconfig",
+	"403": {broken(apiserver.Say(apierrors.NewForbidden(corev1.Resource("pods"), "web-0",
+		errors.New("no RBAC")))), []string{
+		"403 Forbidden", "no RBAC",
+		"allow serviceaccount kube-system/sidecar-cni-plugin to get pods", "/token, kubeconfig",
 	}},
 	"404": {func(*testing.T, *world) {}, []string{"there is no such pod"}},
 	"appears": {func(_ *testing.T, w *world) {
 		time.AfterFunc(2*time.Second, func() { w.api.Put(meshed("5d1c")) })
 	}, nil},
-	"409": {broken(apiserver.Say(apierrors.NewConflict(corev1.Resource("pods"), "web-0", errors.New("odd")))), []string{
+	"409": {broken(apiserver.Say(apierrors.NewConflict(corev1.Resource("pods"), "web-0",
+		errors.New("odd")))), []string{
 		"409 Conflict", "odd", "is the Kubernetes API server",
 	}},
-	"429-ends": {brokenOnce(apiserver.SayText(429, 2, "Too many requests, please try again later.")), nil},
-	"429":      {broken(apiserver.SayText(429, 1, "Too many requests")), []string{"429 Too Many Requests", "wait for the API server"}},
+	"429-ends": {brokenOnce(apiserver.SayText(429, 2,
+		"Too many requests, please try again later.")), nil},
+	"429": {broken(apiserver.SayText(429, 1, "Too many requests")),
+		[]string{"429 Too Many Requests", "wait for the API server"}},
 	"503-ends": {brokenOnce(apiserver.Say(unavailable())), nil},
-	"500":      {broken(apiserver.Say(apierrors.NewInternalError(errors.New("etcd")))), []string{"500 Internal Server Error", "etcd", "wait"}},
+	"500": {broken(apiserver.Say(apierrors.NewInternalError(errors.New("etcd")))),
+		[]string{"500 Internal Server Error", "etcd", "wait"}},
 	"cert": {func(t *testing.T, w *world) { w.api.Distrust(t) }, []string{
-		"does not verify with certificate-authority /", "/ca.crt", "unknown authority", "is of the API server's CA",
+		"does not verify with certificate-authority /", "/ca.crt", "unknown authority",
+		"is of the API server's CA",
 	}},
-	"another-uid": {func(_ *testing.T, w *world) { w.api.Put(meshed("a1da")) }, []string{`uid "a1da"`, `uid "5d1c"`}},
-	"refused":     {func(_ *testing.T, w *world) { w.away(apiAddress) }, []string{"connection refused", "reaches https://api.test:6443"}},
+	"another-uid": {func(_ *testing.T, w *world) { w.api.Put(meshed("a1da")) },
+		[]string{`uid "a1da"`, `uid "5d1c"`}},
+	"refused": {func(_ *testing.T, w *world) { w.away(apiAddress) },
+		[]string{"connection refused", "reaches https://api.test:6443"}},
 }
 
 // outcomes says what is to come of each pair: found in the agent or the API server, or an error of
@@ -157,7 +176,8 @@ func deletedAccount(t *testing.T, w *world) {
 // hour ago.
 func expiredToken(t *testing.T, w *world) {
 	broken(nil)(t, w)
-	w.api.Rotate(apiserver.Token("system:serviceaccount:kube-system:old", time.Now().Add(-time.Hour)))
+	w.api.Rotate(apiserver.Token("system:serviceaccount:kube-system:old",
+		time.Now().Add(-time.Hour)))
 	w.api.RenewTokenFile(t)
 	w.api.Rotate(apiserver.Token(apiserver.Account, time.Now().Add(time.Hour)))
 }
@@ -203,7 +223,8 @@ func checkPair(t *testing.T, agentDoes, apiDoes, want string) {
 		t.Errorf("it took %v, past the deadline", took)
 	}
 	if want == FromAgent || want == FromAPI {
-		if diff := cmp.Diff(Found{Pod: facts(t, meshed("5d1c")), UID: "5d1c", From: want}, found); diff != "" || err != nil {
+		if diff := cmp.Diff(Found{Pod: facts(t, meshed("5d1c")), UID: "5d1c", From: want},
+			found); diff != "" || err != nil {
 			t.Errorf("error %v, found (-want +got):\n%s", err, diff)
 		}
 		return
@@ -215,7 +236,8 @@ func checkPair(t *testing.T, agentDoes, apiDoes, want string) {
 	if failure.Class != Class(want) {
 		t.Errorf("class %q, want %q: %v", failure.Class, want, err)
 	}
-	words := append([]string{"read pod shop/web-0 (", "; remedy: " + failure.Remedy}, agentBehaviours[agentDoes].words...)
+	words := append([]string{"read pod shop/web-0 (", "; remedy: " + failure.Remedy},
+		agentBehaviours[agentDoes].words...)
 	if apiWords := apiBehaviours[apiDoes].words; failure.Class != Gone {
 		words = append(words, apiWords...)
 	}

@@ -41,7 +41,8 @@ func (n network) listen(address string) net.Listener {
 func (n network) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	l, ok := n[address]
 	if !ok {
-		return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+		return nil, &net.OpError{Op: "dial", Net: network,
+			Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	}
 	ours, theirs := connection(l)
 	select {
@@ -181,7 +182,8 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	n := network{}
-	return &world{network: n, api: apiserver.Serve(t, n.listen(apiAddress)), agent: agent.Serve(t, n.listen(agentAddress))}
+	return &world{network: n, api: apiserver.Serve(t, n.listen(apiAddress)),
+		agent: agent.Serve(t, n.listen(agentAddress))}
 }
 
 func (w *world) sources() Sources {

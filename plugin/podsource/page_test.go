@@ -20,9 +20,12 @@ func TestExamplesOfThePageAreWhatIsSpoken(t *testing.T) {
 		t.Fatal(err)
 	}
 	ref := Ref{Namespace: "shop", Name: "web-0", UID: "5d1c5f0e-7b0c-4d63-9a54-0c1d5a0f3b11"}
-	message := regexp.MustCompile(`(?m)^    (?:HTTP/1.1 (\d+) |POST /v1/outcomes ).*\n(?:    .*\n)+\n((?:    .*\n)+)`)
+	message := regexp.MustCompile(
+		`(?m)^    (?:HTTP/1.1 (\d+) |POST /v1/outcomes ).*\n(?:    .*\n)+\n((?:    .*\n)+)`)
 	examples := message.FindAllSubmatch(page, -1)
-	want := []string{"the pod", errAbsent.Error(), ref.otherUID("a1da4c7e-52d4-4b7e-8a53-6a3c9f6f7f0a").Error(), "it cannot tell now: the API server has not answered since 12:04:31"}
+	want := []string{"the pod", errAbsent.Error(),
+		ref.otherUID("a1da4c7e-52d4-4b7e-8a53-6a3c9f6f7f0a").Error(),
+		"it cannot tell now: the API server has not answered since 12:04:31"}
 	if len(examples) != len(want)+1 {
 		t.Fatalf("%d examples, want %d:\n%q", len(examples), len(want)+1, examples)
 	}
@@ -37,8 +40,10 @@ func TestExamplesOfThePageAreWhatIsSpoken(t *testing.T) {
 		}
 	}
 	told, err := json.Marshal(protocol.Outcome{
-		Command: "ADD", Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID, Outcome: "failed", Reason: "denied",
-		Message: "read pod shop/web-0 (2ms): access denied: ...", Phases: map[string]float64{"find": 0.0021},
+		Command: "ADD", Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID, Outcome: "failed",
+		Reason:  "denied",
+		Message: "read pod shop/web-0 (2ms): access denied: ...",
+		Phases:  map[string]float64{"find": 0.0021},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,8 @@
 // Be aware:
 //   - ctx must have a deadline: without one, Find may ask forever.
 //   - A proxy named in the environment is not used: it is the container runtime's.
-//   - Kubeconfig, token and certificates are read anew at every try: who renews them needs to tell nobody.
+//   - Kubeconfig, token and certificates are read anew at every try: who renews them needs to tell
+//     nobody.
 //   - The mirror pod of a static pod has another uid than the runtime was told. It counts as found.
 //
 // The agent's protocol is written down in docs/agent-protocol.md.
@@ -39,8 +40,9 @@ import (
 )
 
 const (
-	goneGrace    = 2500 * time.Millisecond // with "no such pod", from the first time that it was heard
-	firstPause   = 50 * time.Millisecond   // between two rounds; doubled each time
+	// with "no such pod", from the first time that it was heard
+	goneGrace    = 2500 * time.Millisecond
+	firstPause   = 50 * time.Millisecond // between two rounds; doubled each time
 	longestPause = time.Second
 	agentTimeout = time.Second // of one try, unless a third of the time that is left is less
 	apiTimeout   = 3 * time.Second
@@ -80,7 +82,8 @@ const (
 // an *Error.
 func (s Sources) Find(ctx context.Context, ref Ref) (Found, error) {
 	if err := ref.validate(); err != nil {
-		return Found{}, &Error{Class: Rejected, What: ref.String(), Agent: errNotAsked, API: err, Remedy: badRefRemedy}
+		return Found{}, &Error{Class: Rejected, What: ref.String(), Agent: errNotAsked, API: err,
+			Remedy: badRefRemedy}
 	}
 	search := search{
 		what:     ref.String(),
@@ -103,7 +106,8 @@ func (s Sources) Handler(ctx context.Context, class string) (string, error) {
 		askAPI:   func(ctx context.Context) answer { return s.askAPI(ctx, handlerQuestion(class)) },
 	}
 	found, _, err := search.run(ctx)
-	if e, ok := errors.AsType[*Error](err); ok && e.Class == Gone { // of the class nothing is known, of the pod it is
+	// of the class nothing is known, of the pod it is
+	if e, ok := errors.AsType[*Error](err); ok && e.Class == Gone {
 		e.Class, e.API, e.Remedy = Unreachable, errNoClass, noClassRemedy
 	}
 	return found.handler, err
@@ -155,7 +159,8 @@ func (s *search) round(ctx context.Context) string {
 
 // ask makes one try, bounded so that the other source and further tries have their turn. That a
 // source was silent when it had to hurry tells less than what it said last.
-func ask(ctx context.Context, source func(context.Context) answer, bound time.Duration, last answer) answer {
+func ask(ctx context.Context, source func(context.Context) answer, bound time.Duration,
+	last answer) answer {
 	hurry := false
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline)/3 < bound {
 		bound, hurry = time.Until(deadline)/3, true
@@ -198,7 +203,8 @@ func (s *search) failure() *Error {
 	if class == Gone {
 		remedy = goneRemedy
 	}
-	return &Error{Class: class, What: s.what, Took: time.Since(s.began), Agent: s.agent.err, API: s.api.err, Remedy: remedy}
+	return &Error{Class: class, What: s.what, Took: time.Since(s.began), Agent: s.agent.err,
+		API: s.api.err, Remedy: remedy}
 }
 
 // wait reports whether it waited: a pause that would outlast ctx is not begun.

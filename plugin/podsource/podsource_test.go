@@ -52,7 +52,8 @@ func TestPatience(t *testing.T) {
 			found, took, err := w.find(t, web)
 			checkFound(t, found, err, FromAgent)
 			if took != 0 || w.api.Requests() != 0 {
-				t.Errorf("it took %v and %d requests to the API server, want none", took, w.api.Requests())
+				t.Errorf("it took %v and %d requests to the API server, want none", took,
+					w.api.Requests())
 			}
 		},
 		"a refusal ends it at once": func(t *testing.T, w *world) {
@@ -113,7 +114,8 @@ func TestPatience(t *testing.T) {
 			found, _, err := w.find(t, web)
 			checkFound(t, found, err, FromAgent)
 			if w.api.Requests() != 1 {
-				t.Errorf("%d requests to an API server that wants to be left alone, want one", w.api.Requests())
+				t.Errorf("%d requests to an API server that wants to be left alone, want one",
+					w.api.Requests())
 			}
 		},
 		"Retry-After in a Status is kept to": func(t *testing.T, w *world) {
@@ -123,10 +125,12 @@ func TestPatience(t *testing.T) {
 			found, took, err := w.find(t, web)
 			checkFound(t, found, err, FromAPI)
 			if took < 3*time.Second || w.api.Requests() != 2 {
-				t.Errorf("found after %v and %d requests, want two, three seconds apart", took, w.api.Requests())
+				t.Errorf("found after %v and %d requests, want two, three seconds apart", took,
+					w.api.Requests())
 			}
 		},
-		"what was heard before is not forgotten in the hurry of the end": func(t *testing.T, w *world) {
+		"what was heard before is not forgotten in the hurry of the end": func(t *testing.T,
+			w *world) {
 			w.away(agentAddress)
 			expiredToken(t, w)
 			w.api.Break(apiserver.Slow(400 * time.Millisecond))
@@ -152,7 +156,8 @@ func TestWhichPodCounts(t *testing.T) {
 	t.Parallel()
 	mirror := meshed("a1da")
 	mirror.Annotations = map[string]string{
-		corev1.MirrorPodAnnotationKey: "5d1c", "kubernetes.io/config.source": "file", "sidecar.istio.io/status": "{}",
+		corev1.MirrorPodAnnotationKey: "5d1c", "kubernetes.io/config.source": "file",
+		"sidecar.istio.io/status": "{}",
 	}
 	noContainers := meshed("5d1c")
 	noContainers.Spec.Containers = nil
@@ -186,13 +191,15 @@ func TestWhichPodCounts(t *testing.T) {
 			checkFound(t, found, err, FromAPI)
 		},
 		"not another one that an agent confuses with it": func(t *testing.T, w *world) {
-			w.agent.Break(agent.Say(200, `{"metadata":{"namespace":"shop","name":"web-1","uid":"5d1c"},"spec":{"containers":[{}]}}`))
+			w.agent.Break(agent.Say(200,
+				`{"metadata":{"namespace":"shop","name":"web-1","uid":"5d1c"},"spec":{"containers":[{}]}}`))
 			w.api.Put(meshed("5d1c"))
 			found, _, err := w.find(t, web)
 			checkFound(t, found, err, FromAPI)
 		},
 		"not another uid that an agent does not compare": func(t *testing.T, w *world) {
-			w.agent.Break(agent.Say(200, `{"metadata":{"namespace":"shop","name":"web-0","uid":"a1da"},"spec":{"containers":[{}]}}`))
+			w.agent.Break(agent.Say(200,
+				`{"metadata":{"namespace":"shop","name":"web-0","uid":"a1da"},"spec":{"containers":[{}]}}`))
 			_, _, err := w.find(t, web)
 			checkClass(t, err, Gone)
 			checkWords(t, err, `uid "a1da"`)
@@ -202,7 +209,8 @@ func TestWhichPodCounts(t *testing.T) {
 
 func TestNamesThatLeadElsewhereAreRejected(t *testing.T) {
 	t.Parallel()
-	for _, ref := range []Ref{{}, {Namespace: "shop"}, {Namespace: "..", Name: "web-0"}, {Namespace: "shop", Name: "a/b"}, {Namespace: "shop", Name: "a%2fb"}} {
+	for _, ref := range []Ref{{}, {Namespace: "shop"}, {Namespace: "..", Name: "web-0"},
+		{Namespace: "shop", Name: "a/b"}, {Namespace: "shop", Name: "a%2fb"}} {
 		_, err := Sources{}.Find(t.Context(), ref)
 		checkClass(t, err, Rejected)
 		checkWords(t, err, "not asked", "CNI_ARGS")
@@ -232,7 +240,10 @@ func TestForeignServersAreToldFromTheAPIServer(t *testing.T) {
 		},
 		"a redirect is not followed": func(t *testing.T, w *world) {
 			w.away(agentAddress)
-			w.api.Break(func(http.Handler) http.Handler { return http.RedirectHandler("/elsewhere", http.StatusFound) })
+			w.api.Break(func(http.Handler) http.Handler {
+				return http.RedirectHandler("/elsewhere",
+					http.StatusFound)
+			})
 			_, _, err := w.find(t, web)
 			checkClass(t, err, Rejected)
 			if w.api.Requests() != 1 {
@@ -290,7 +301,8 @@ func TestWhatTheSourcesAreAsked(t *testing.T) {
 	var got []request
 	record := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			got = append(got, request{r.Method, r.RequestURI, r.Header.Get("Accept"), r.UserAgent(), r.Close})
+			got = append(got, request{r.Method, r.RequestURI, r.Header.Get("Accept"), r.UserAgent(),
+				r.Close})
 			next.ServeHTTP(w, r)
 		})
 	}
@@ -301,7 +313,8 @@ func TestWhatTheSourcesAreAsked(t *testing.T) {
 		w.api.Put(odd)
 		w.api.Break(record)
 		w.agent.Break(record)
-		found, _, err := w.find(t, Ref{Namespace: odd.Namespace, Name: odd.Name, UID: string(odd.UID)})
+		found, _, err := w.find(t,
+			Ref{Namespace: odd.Namespace, Name: odd.Name, UID: string(odd.UID)})
 		checkFound(t, found, err, FromAPI)
 	})
 	want := []request{
@@ -337,9 +350,11 @@ func TestRealSockets(t *testing.T) {
 	api.Put(pod)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for from, socket := range map[string]string{FromAPI: node.Socket() + ".away", FromAgent: node.Socket()} {
+	for from, socket := range map[string]string{FromAPI: node.Socket() + ".away",
+		FromAgent: node.Socket()} {
 		found, err := Sources{AgentSocket: socket, Kubeconfig: api.Kubeconfig()}.Find(ctx, web)
-		if diff := cmp.Diff(Found{Pod: facts(t, pod), UID: "5d1c", From: from}, found); diff != "" || err != nil {
+		if diff := cmp.Diff(Found{Pod: facts(t, pod), UID: "5d1c", From: from},
+			found); diff != "" || err != nil {
 			t.Errorf("error %v, found (-want +got):\n%s", err, diff)
 		}
 	}

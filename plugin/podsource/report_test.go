@@ -15,11 +15,13 @@ func TestReportReachesTheAgent(t *testing.T) {
 	t.Parallel()
 	node := agent.Start(t)
 	Sources{AgentSocket: node.Socket()}.Report(protocol.Outcome{
-		Command: "ADD", Namespace: "shop", Name: "web-0", UID: "5d1c", Outcome: "failed", Reason: "gone", Message: "why",
+		Command: "ADD", Namespace: "shop", Name: "web-0", UID: "5d1c", Outcome: "failed",
+		Reason: "gone", Message: "why",
 		Phases: map[string]float64{"find": 0.0015},
 	})
 	want := agent.Outcome{
-		Command: "ADD", Namespace: "shop", Name: "web-0", UID: "5d1c", Outcome: "failed", Reason: "gone", Message: "why",
+		Command: "ADD", Namespace: "shop", Name: "web-0", UID: "5d1c", Outcome: "failed",
+		Reason: "gone", Message: "why",
 		Phases: map[string]float64{"find": 0.0015},
 	}
 	if diff := cmp.Diff(want, <-node.Outcomes()); diff != "" {

@@ -28,7 +28,8 @@ type Backend interface {
 	// A failure leaves what was there. Where it went well, undo takes back what this call did, for
 	// a caller that fails later; earlier is what the namespace had of ours before, nil if that is
 	// not known. The warnings are about traffic that cannot be captured.
-	Apply(ctx context.Context, rs redirect.Ruleset) (undo func(earlier *redirect.Ruleset), warnings []string, err error)
+	Apply(ctx context.Context,
+		rs redirect.Ruleset) (undo func(earlier *redirect.Ruleset), warnings []string, err error)
 	// Verify names every difference to what the kernel has, and changes nothing.
 	Verify(ctx context.Context, rs redirect.Ruleset) ([]redirect.Problem, error)
 	// Remove takes away what Apply writes. What is not there is not missed.
@@ -77,7 +78,10 @@ func (nft) Verify(ctx context.Context, rs redirect.Ruleset) ([]redirect.Problem,
 	return nftables.Verify(ctx, rs)
 }
 
-func (nft) Remove(ctx context.Context, rs redirect.Ruleset) error { return nftables.Remove(ctx, rs) }
+func (nft) Remove(ctx context.Context,
+	rs redirect.Ruleset) error {
+	return nftables.Remove(ctx, rs)
+}
 
 func (nft) Probe(ctx context.Context) []redirect.Lack { return nftables.Probe(ctx) }
 

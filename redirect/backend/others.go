@@ -40,7 +40,8 @@ func legacyRules(ctx context.Context) (string, error) {
 	used := false
 	for _, f := range redirect.Families {
 		tables, err := traces.LegacyTables(f)
-		if err != nil && !errors.Is(err, fs.ErrPermission) { // a user namespace of its own, where legacy rules cannot be ours
+		// a user namespace of its own, where legacy rules cannot be ours
+		if err != nil && !errors.Is(err, fs.ErrPermission) {
 			return "", err
 		}
 		used = used || len(tables) > 0

@@ -20,7 +20,8 @@ func TestWhichRulesAreAnothers(t *testing.T) {
 			{"nft", "add", "chain", family, table, name},
 		}
 	}
-	const ours, another = "ISTIO_OUTPUT of table inet sidecar-cni", "ISTIO_OUTPUT of table inet another"
+	const ours, another = "ISTIO_OUTPUT of table inet sidecar-cni",
+		"ISTIO_OUTPUT of table inet another"
 	const inIP = "ISTIO_OUTPUT of table ip sidecar-cni"
 	for name, row := range map[string]struct {
 		commands [][]string
@@ -28,18 +29,23 @@ func TestWhichRulesAreAnothers(t *testing.T) {
 	}{
 		"none": {nil, map[string]string{nft: "", viaNFT: "", legacy: ""}},
 		"a chain of our table": {
-			chain("inet", "sidecar-cni", "ISTIO_OUTPUT"), map[string]string{nft: "", viaNFT: ours, legacy: ours},
+			chain("inet", "sidecar-cni", "ISTIO_OUTPUT"),
+			map[string]string{nft: "", viaNFT: ours, legacy: ours},
 		},
 		"a chain of our table, and one behind it": {
-			append(chain("inet", "sidecar-cni", "ISTIO_OUTPUT"), chain("inet", "another", "ISTIO_OUTPUT")...),
+			append(chain("inet", "sidecar-cni", "ISTIO_OUTPUT"),
+				chain("inet", "another", "ISTIO_OUTPUT")...),
 			map[string]string{nft: another, viaNFT: "ISTIO_OUTPUT", legacy: "ISTIO_OUTPUT"},
 		},
-		"a chain of no mesh": {chain("inet", "another", "OUTPUT"), map[string]string{nft: "", viaNFT: "", legacy: ""}},
+		"a chain of no mesh": {chain("inet", "another", "OUTPUT"),
+			map[string]string{nft: "", viaNFT: "", legacy: ""}},
 		"a mesh's chain in another table": {
-			chain("inet", "another", "ISTIO_OUTPUT"), map[string]string{nft: another, viaNFT: another, legacy: another},
+			chain("inet", "another", "ISTIO_OUTPUT"),
+			map[string]string{nft: another, viaNFT: another, legacy: another},
 		},
 		"a mesh's chain in a table of our name for one family": {
-			chain("ip", "sidecar-cni", "ISTIO_OUTPUT"), map[string]string{nft: inIP, viaNFT: "", legacy: inIP},
+			chain("ip", "sidecar-cni", "ISTIO_OUTPUT"),
+			map[string]string{nft: inIP, viaNFT: "", legacy: inIP},
 		},
 		"legacy chains of a mesh": {
 			[][]string{{"iptables-legacy", "-t", "nat", "-N", "ISTIO_OUTPUT"}},
@@ -50,7 +56,8 @@ func TestWhichRulesAreAnothers(t *testing.T) {
 			map[string]string{nft: "ISTIO_OUTPUT", viaNFT: "ISTIO_OUTPUT", legacy: ""},
 		},
 		"legacy chains of no mesh": {
-			[][]string{{"iptables-legacy", "-t", "nat", "-N", "DOCKER"}}, map[string]string{nft: "", viaNFT: "", legacy: ""},
+			[][]string{{"iptables-legacy", "-t", "nat", "-N", "DOCKER"}},
+			map[string]string{nft: "", viaNFT: "", legacy: ""},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

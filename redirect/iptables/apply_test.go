@@ -75,7 +75,8 @@ func everything(t *testing.T, tables *Tables, ns *netns.NS) map[string]string {
 	return all
 }
 
-func apply(t *testing.T, tables *Tables, ns *netns.NS, rs redirect.Ruleset) (undo func(), err error) {
+func apply(t *testing.T, tables *Tables, ns *netns.NS,
+	rs redirect.Ruleset) (undo func(), err error) {
 	t.Helper()
 	ns.Do(t, func() { undo, _, err = tables.Apply(t.Context(), rs) })
 	return undo, err
@@ -88,7 +89,8 @@ func TestAFailureLeavesWhatWasThere(t *testing.T) {
 		"a later table is refused": func(*testing.T, *Tables, *netns.NS) {},
 		"the other family is another tool's": func(t *testing.T, tables *Tables, ns *netns.NS) {
 			program := tables.tools[redirect.IPv6].iptables
-			_, _ = ns.Try(t, "", program, "-t", "nat", "-N", "ISTIO_OUTPUT") // an earlier call may have made it
+			// an earlier call may have made it
+			_, _ = ns.Try(t, "", program, "-t", "nat", "-N", "ISTIO_OUTPUT")
 			ns.Run(t, "", program, "-t", "nat", "-A", "ISTIO_OUTPUT", "-j", "RETURN")
 		},
 	}
@@ -188,7 +190,8 @@ func TestLineOf(t *testing.T) {
 	const input = "*nat\n-N A\n-A A -j RETURN\nCOMMIT\n*raw\n-A OUTPUT -j B\nCOMMIT\n"
 	for complaint, want := range map[string]string{
 		"iptables-legacy-restore: line 3 failed": "that line is -A A -j RETURN",
-		"iptables-nft-restore v1.8.9 (nf_tables): line 6: RULE_APPEND failed (No such file or directory): rule in chain OUTPUT": "that line is -A OUTPUT -j B",
+		"iptables-nft-restore v1.8.9 (nf_tables): line 6: RULE_APPEND failed (No such file or " +
+			"directory): rule in chain OUTPUT": "that line is -A OUTPUT -j B",
 		"Error occurred at line: 2": "that line is -N A",
 		"Error occurred at line: 4": "that line ends table nat",
 		"Error occurred at line: 7": "that line ends table raw",
@@ -231,18 +234,22 @@ func TestWithoutIP6Tables(t *testing.T) {
 					problems, verifyErr = tables.Verify(t.Context(), ruleset())
 				})
 				address, _, _ := strings.Cut(row.address, "/")
-				if row.refused != (err != nil) || err != nil && !strings.Contains(err.Error(), address) {
+				if row.refused != (err != nil) ||
+					err != nil && !strings.Contains(err.Error(), address) {
 					t.Errorf("ADD: %v", err)
 				}
-				if row.refused != (len(problems) > 0) || verifyErr != nil || row.refused && !strings.Contains(problems[0].What, address) {
+				if row.refused != (len(problems) > 0) || verifyErr != nil ||
+					row.refused && !strings.Contains(problems[0].What, address) {
 					t.Errorf("CHECK: %v, %v", problems, verifyErr)
 				}
-				if row.warn != (len(warnings) == 1) || row.warn && !strings.Contains(warnings[0], address) {
+				if row.warn != (len(warnings) == 1) ||
+					row.warn && !strings.Contains(warnings[0], address) {
 					t.Errorf("warnings %q", warnings)
 				}
 				var lacks []redirect.Lack
 				ns.Do(t, func() { lacks = tables.Probe(t.Context()) })
-				if len(lacks) != 1 || !lacks[0].Minor || !strings.Contains(lacks[0].String(), "ip6tables-"+string(tables.variant)) {
+				if len(lacks) != 1 || !lacks[0].Minor ||
+					!strings.Contains(lacks[0].String(), "ip6tables-"+string(tables.variant)) {
 					t.Errorf("the probe lacks %v", lacks)
 				}
 			})
@@ -268,10 +275,12 @@ func TestSizeCountsLines(t *testing.T) {
 			"istio.io/reroute-virtual-interfaces":              "vm1,vm2",
 			"sidecar-cni.io/excludeOutboundUIDs":               "2000,3000-3010",
 		},
-		Nameservers: []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd00::10")},
+		Nameservers: []netip.Addr{netip.MustParseAddr("10.96.0.10"),
+			netip.MustParseAddr("fd00::10")},
 		Spec: &redirect.Spec{Containers: []redirect.Container{{
 			Name: "istio-proxy", Env: map[string]string{
-				"ISTIO_META_DNS_CAPTURE": "true", "INVALID_DROP": "true", "ISTIO_OUTBOUND_OWNER_GROUPS": "101,102,103",
+				"ISTIO_META_DNS_CAPTURE": "true", "INVALID_DROP": "true",
+				"ISTIO_OUTBOUND_OWNER_GROUPS": "101,102,103",
 			},
 		}}},
 	}
@@ -279,7 +288,8 @@ func TestSizeCountsLines(t *testing.T) {
 	if err != nil || d.Skip != "" {
 		t.Fatal(d.Skip, err)
 	}
-	for name, rs := range map[string]redirect.Ruleset{"much": redirect.Compile(d.Policy), "usual": ruleset(22)} {
+	for name, rs := range map[string]redirect.Ruleset{"much": redirect.Compile(d.Policy),
+		"usual": ruleset(22)} {
 		lines := 0
 		for _, f := range redirect.Families {
 			lines += strings.Count(Render(rs, f), "\n-A ")

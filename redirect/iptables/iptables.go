@@ -86,7 +86,8 @@ func Find(v Variant) (*Tables, error) {
 		}
 	}
 	if len(errs) > 0 {
-		return nil, fmt.Errorf("find %s: %w: install iptables 1.8 or later on the host, or choose another backend", v, errors.Join(errs...))
+		return nil, fmt.Errorf("find %s: %w: install iptables 1.8 or later on the host, or "+
+			"choose another backend", v, errors.Join(errs...))
 	}
 	return t, nil
 }
@@ -109,7 +110,8 @@ func lookPath(name string) (string, error) {
 // another tool in chains of our names are an error. The function that it returns takes back what
 // this call did, for a caller that fails later; on an error it has done so itself. The warnings are
 // about traffic that the host's programs cannot capture.
-func (t *Tables) Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), warnings []string, err error) {
+func (t *Tables) Apply(ctx context.Context,
+	rs redirect.Ruleset) (undo func(), warnings []string, err error) {
 	warnings, err = t.uncaptured()
 	if err != nil {
 		return nil, nil, err
@@ -124,7 +126,8 @@ func (t *Tables) Apply(ctx context.Context, rs redirect.Ruleset) (undo func(), w
 	}
 	var changed []change
 	undo = func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout) // it may be the deadline that ended us
+		// it may be the deadline that ended us
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()
 		for _, c := range slices.Backward(changed) {
 			_ = t.restoreTo(ctx, c) // whoever undoes reports an error already
@@ -169,7 +172,8 @@ func (t *Tables) restoreTo(ctx context.Context, c change) error {
 // apply writes the rules of a family. It returns what the family had of ours before, nil if nothing
 // was changed. The namespace of a new pod has nothing, and there the programs need not be asked for
 // it.
-func (t *Tables) apply(ctx context.Context, rs redirect.Ruleset, f redirect.Family, used families) (before listing, err error) {
+func (t *Tables) apply(ctx context.Context, rs redirect.Ruleset, f redirect.Family,
+	used families) (before listing, err error) {
 	rules := creationsOf(rs, f)
 	if len(rules) == 0 {
 		return nil, nil
@@ -222,7 +226,8 @@ func (t *Tables) used() (families, error) {
 // explain adds what is behind a refusal that the programs do not understand themselves.
 func explain(err error) error {
 	if err != nil && podns.Foreign() {
-		return fmt.Errorf("%w: the namespace belongs to a user namespace of its own (hostUsers: false), where the kernel "+
+		return fmt.Errorf("%w: the namespace belongs to a user namespace of its own (hostUsers: "+
+			"false), where the kernel "+
 			"refuses owner matches of iptables: use the nftables backend", err)
 	}
 	return err
@@ -244,7 +249,8 @@ func (t *Tables) Remove(ctx context.Context, rs redirect.Ruleset) error {
 func (t *Tables) Verify(ctx context.Context, rs redirect.Ruleset) ([]redirect.Problem, error) {
 	var problems []redirect.Problem
 	if _, err := t.uncaptured(); err != nil {
-		problems = append(problems, redirect.Problem{Where: redirect.IPv6.String(), What: err.Error()})
+		problems = append(problems,
+			redirect.Problem{Where: redirect.IPv6.String(), What: err.Error()})
 	}
 	for _, f := range t.families() {
 		have, err := t.read(ctx, f)

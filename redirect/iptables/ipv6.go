@@ -27,7 +27,8 @@ func (t *Tables) uncaptured() (warnings []string, err error) {
 			return nil, fmt.Errorf("%w: the pod's traffic from %s would go past the proxy: "+
 				"install ip6tables on the host, or choose the nftables backend", lack, a)
 		}
-		warnings = []string{fmt.Sprintf("%v: the pod's traffic from %s goes past the proxy", lack, a)}
+		warnings = []string{fmt.Sprintf("%v: the pod's traffic from %s goes past the proxy", lack,
+			a)}
 	}
 	return warnings, nil
 }

@@ -21,13 +21,15 @@ func (t *Tables) Probe(ctx context.Context) []redirect.Lack {
 	lacks := t.lackOfIPv6()
 	for _, f := range t.families() {
 		if err := t.checkVersion(f); err != nil {
-			return append(lacks, redirect.Lack{Feature: "usable iptables for " + f.String(), Module: "ip_tables", Cause: err})
+			return append(lacks, redirect.Lack{Feature: "usable iptables for " + f.String(),
+				Module: "ip_tables", Cause: err})
 		}
 		t.clean(ctx, f) // what an earlier probe left behind, killed half-way
 		for _, feature := range redirect.Features() {
 			if err := t.try(ctx, feature, f); err != nil {
 				lacks = append(lacks, redirect.Lack{
-					Feature: fmt.Sprintf("%s for %s", feature.Name, f), Module: modules(feature.Rule, f), Cause: err,
+					Feature: fmt.Sprintf("%s for %s", feature.Name, f),
+					Module:  modules(feature.Rule, f), Cause: err,
 				})
 			}
 		}
@@ -46,7 +48,8 @@ func (t *Tables) checkVersion(f redirect.Family) error {
 		return err
 	}
 	if major, minor, patch := ipt.GetIptablesVersion(); major == 1 && minor < 8 {
-		return fmt.Errorf("%s is version %d.%d.%d: want 1.8 or later", t.tools[f].iptables, major, minor, patch)
+		return fmt.Errorf("%s is version %d.%d.%d: want 1.8 or later", t.tools[f].iptables, major,
+			minor, patch)
 	}
 	return nil
 }

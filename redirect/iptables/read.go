@@ -85,8 +85,10 @@ func (have listing) ours() (deletions, error) {
 			if !strings.HasPrefix(name, traces.MeshChains) {
 				continue
 			}
-			if i := slices.IndexFunc(rules, func(spec string) bool { return !isOurs(spec) }); i >= 0 {
-				return nil, fmt.Errorf("%w: chain %s of table %s has -A %s %s", ErrForeign, name, table, name, rules[i])
+			if i := slices.IndexFunc(rules,
+				func(spec string) bool { return !isOurs(spec) }); i >= 0 {
+				return nil, fmt.Errorf("%w: chain %s of table %s has -A %s %s", ErrForeign, name,
+					table, name, rules[i])
 			}
 			emptied, deleted = append(emptied, "-F "+name), append(deleted, "-X "+name)
 		}
@@ -108,7 +110,8 @@ func (t *Tables) MeshChains(ctx context.Context) ([]string, error) {
 		for _, table := range redirect.Tables {
 			for _, name := range slices.Sorted(maps.Keys(have[table])) {
 				if strings.HasPrefix(name, traces.MeshChains) {
-					names = append(names, fmt.Sprintf("chain %s of table %s of iptables-%s", name, table, t.variant))
+					names = append(names, fmt.Sprintf("chain %s of table %s of iptables-%s", name,
+						table, t.variant))
 				}
 			}
 		}
@@ -119,17 +122,20 @@ func (t *Tables) MeshChains(ctx context.Context) ([]string, error) {
 // verify compares with what the ruleset asks for.
 func (have listing) verify(rs redirect.Ruleset, f redirect.Family) []redirect.Problem {
 	var problems []redirect.Problem
-	wanted := map[redirect.Table]map[string]bool{redirect.Raw: {}, redirect.Mangle: {}, redirect.NAT: {}}
+	wanted := map[redirect.Table]map[string]bool{redirect.Raw: {}, redirect.Mangle: {},
+		redirect.NAT: {}}
 	for _, c := range rs.Chains {
 		wanted[c.Table][c.Name] = true
 		where := fmt.Sprintf("%s %s %s", f, c.Table, c.Name)
 		got, ok := have[c.Table][c.Name]
 		if !ok && c.Hook == redirect.NoHook {
-			problems = append(problems, redirect.Problem{Where: where, What: "missing: the whole chain"})
+			problems = append(problems,
+				redirect.Problem{Where: where, What: "missing: the whole chain"})
 			continue
 		}
 		if c.Hook != redirect.NoHook {
-			got = slices.DeleteFunc(slices.Clone(got), func(spec string) bool { return !isOurs(spec) })
+			got = slices.DeleteFunc(slices.Clone(got),
+				func(spec string) bool { return !isOurs(spec) })
 		}
 		problems = append(problems, redirect.Compare(where, lines(chainSpecs(c, f)), lines(got))...)
 	}
@@ -137,7 +143,9 @@ func (have listing) verify(rs redirect.Ruleset, f redirect.Family) []redirect.Pr
 		for _, name := range slices.Sorted(maps.Keys(have[table])) {
 			leftover := isHook(name) && slices.ContainsFunc(have[table][name], isOurs)
 			if !wanted[table][name] && (leftover || strings.HasPrefix(name, traces.MeshChains)) {
-				problems = append(problems, redirect.Problem{Where: fmt.Sprintf("%s %s %s", f, table, name), What: "unexpected: rules of ours"})
+				problems = append(problems,
+					redirect.Problem{Where: fmt.Sprintf("%s %s %s", f, table, name),
+						What: "unexpected: rules of ours"})
 			}
 		}
 	}

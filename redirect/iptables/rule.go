@@ -100,7 +100,8 @@ func dropAnywhere(words []string, f redirect.Family) []string {
 	if f == redirect.IPv6 {
 		anywhere = netip.PrefixFrom(netip.IPv6Unspecified(), 0).String()
 	}
-	return slices.DeleteFunc(words, func(w string) bool { return w == "-s "+anywhere || w == "-d "+anywhere })
+	return slices.DeleteFunc(words,
+		func(w string) bool { return w == "-s "+anywhere || w == "-d "+anywhere })
 }
 
 func transport(m redirect.Match) []string {
@@ -143,7 +144,8 @@ func idRange(r redirect.IDRange) string {
 // states lists the states in the order in which iptables-save prints them.
 func states(s redirect.State) string {
 	var words []string
-	for _, one := range []redirect.State{redirect.Invalid, redirect.New, redirect.Related, redirect.Established} {
+	for _, one := range []redirect.State{redirect.Invalid, redirect.New, redirect.Related,
+		redirect.Established} {
 		if s&one != 0 {
 			words = append(words, strings.ToUpper(one.String()))
 		}
@@ -170,7 +172,8 @@ func target(a redirect.Action, f redirect.Family) string {
 		if f == redirect.IPv6 {
 			anyAddress = netip.IPv6Unspecified()
 		}
-		return fmt.Sprintf("TPROXY --on-port %d --on-ip %s --tproxy-mark 0x%x/%s", a.Port, anyAddress, a.Mark, everyBit)
+		return fmt.Sprintf("TPROXY --on-port %d --on-ip %s --tproxy-mark 0x%x/%s", a.Port,
+			anyAddress, a.Mark, everyBit)
 	case redirect.SetMark:
 		return fmt.Sprintf("MARK --set-xmark 0x%x/%s", a.Mark, everyBit)
 	case redirect.SaveMark:

@@ -129,7 +129,8 @@ func lineOf(complaint, input string) string {
 	if err != nil || number < 1 || number > len(lines) {
 		return ""
 	}
-	for i := number - 1; lines[number-1] == "COMMIT" && i >= 0; i-- { // where iptables-nft looks whether chains are there
+	// where iptables-nft looks whether chains are there
+	for i := number - 1; lines[number-1] == "COMMIT" && i >= 0; i-- {
 		if table, ok := strings.CutPrefix(lines[i], "*"); ok {
 			return "that line ends table " + table
 		}
@@ -153,8 +154,8 @@ func run(ctx context.Context, input, program string, args ...string) (string, er
 	var out, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaints
 	// The program may be a script that starts another: all of them end with ctx, and none is waited
-	// for longer. It ends with the thread that has started it, too: left behind by a caller that was
-	// killed, it would write beside whoever tries again.
+	// for longer. It ends with the thread that has started it, too: left behind by a caller that
+	// was killed, it would write beside whoever tries again.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
@@ -165,5 +166,6 @@ func run(ctx context.Context, input, program string, args ...string) (string, er
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("%s: %w", filepath.Base(program), ctx.Err())
 	}
-	return "", fmt.Errorf("%s: %w: %s", filepath.Base(program), err, strings.Join(strings.Fields(complaints.String()), " "))
+	return "", fmt.Errorf("%s: %w: %s", filepath.Base(program), err,
+		strings.Join(strings.Fields(complaints.String()), " "))
 }

@@ -91,7 +91,8 @@ func (p *Pod) Mirror() bool { return p.Metadata.Annotations[mirrored] != "" }
 // write.
 func (p *Pod) Facts() redirect.Pod {
 	spec := &redirect.Spec{
-		Labels: p.Metadata.Labels, RunAsUser: p.Spec.SecurityContext.RunAsUser, RunAsGroup: p.Spec.SecurityContext.RunAsGroup,
+		Labels: p.Metadata.Labels, RunAsUser: p.Spec.SecurityContext.RunAsUser,
+		RunAsGroup:   p.Spec.SecurityContext.RunAsGroup,
 		RuntimeClass: p.Spec.RuntimeClassName, RuntimeHandler: p.RuntimeHandler,
 	}
 	for _, c := range p.Spec.InitContainers {
@@ -107,7 +108,8 @@ func (p *Pod) Facts() redirect.Pod {
 		annotations = map[string]string{} // known, and empty
 	}
 	return redirect.Pod{
-		Namespace: p.Metadata.Namespace, Name: p.Metadata.Name, Static: p.Mirror(), Annotations: annotations, Spec: spec,
+		Namespace: p.Metadata.Namespace, Name: p.Metadata.Name, Static: p.Mirror(),
+		Annotations: annotations, Spec: spec,
 	}
 }
 

@@ -19,7 +19,8 @@ import (
 // was there before. The function that it returns takes back what this call made, for a caller that
 // fails later; where it replaced rules, it writes the earlier ones again, and without knowing them
 // leaves the new ones, with the routes that they count on.
-func Apply(ctx context.Context, rs redirect.Ruleset) (undo func(earlier *redirect.Ruleset), err error) {
+func Apply(ctx context.Context,
+	rs redirect.Ruleset) (undo func(earlier *redirect.Ruleset), err error) {
 	undoRouting, err := routing.Apply(rs)
 	if err != nil {
 		return nil, err
@@ -75,7 +76,8 @@ func (s socket) replace(t *table) error {
 }
 
 func (t *table) creation() message {
-	return message{kind: unix.NFT_MSG_NEWTABLE, flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL, attrs: t.attrs()}
+	return message{kind: unix.NFT_MSG_NEWTABLE, flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL,
+		attrs: t.attrs()}
 }
 
 func (t *table) deletion() message { return message{kind: unix.NFT_MSG_DELTABLE, attrs: t.attrs()} }
@@ -135,14 +137,16 @@ func (t *table) messages() ([]message, error) {
 }
 
 func (c *chain) message(table string) (message, error) {
-	attrs := []netlink.Attribute{text(unix.NFTA_CHAIN_TABLE, table), text(unix.NFTA_CHAIN_NAME, c.name)}
+	attrs := []netlink.Attribute{text(unix.NFTA_CHAIN_TABLE, table),
+		text(unix.NFTA_CHAIN_NAME, c.name)}
 	if c.base != nil {
 		hook, err := nest(unix.NFTA_CHAIN_HOOK, number(unix.NFTA_HOOK_HOOKNUM, c.base.hook),
 			number(unix.NFTA_HOOK_PRIORITY, uint32(c.base.priority)))
 		if err != nil {
 			return message{}, err
 		}
-		attrs = append(attrs, hook, number(unix.NFTA_CHAIN_POLICY, c.base.policy), text(unix.NFTA_CHAIN_TYPE, c.base.kind))
+		attrs = append(attrs, hook, number(unix.NFTA_CHAIN_POLICY, c.base.policy),
+			text(unix.NFTA_CHAIN_TYPE, c.base.kind))
 	}
 	return message{unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, attrs, place{chain: c.name}}, nil
 }
@@ -163,21 +167,26 @@ func (s *statement) messages(table, chain string) ([]message, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, netlink.Attribute{Type: unix.NFTA_LIST_ELEM | unix.NLA_F_NESTED, Data: encoded})
+		list = append(list, netlink.Attribute{Type: unix.NFTA_LIST_ELEM | unix.NLA_F_NESTED,
+			Data: encoded})
 	}
 	exprs, err := nest(unix.NFTA_RULE_EXPRESSIONS, list...)
 	if err != nil {
 		return nil, err
 	}
 	return append(messages, message{
-		kind: unix.NFT_MSG_NEWRULE, flags: unix.NLM_F_CREATE | unix.NLM_F_APPEND, attrs: []netlink.Attribute{
+		kind: unix.NFT_MSG_NEWRULE, flags: unix.NLM_F_CREATE | unix.NLM_F_APPEND,
+		attrs: []netlink.Attribute{
 			text(unix.NFTA_RULE_TABLE, table), text(unix.NFTA_RULE_CHAIN, chain), exprs,
 			{Type: unix.NFTA_RULE_USERDATA, Data: s.userdata()},
 		},
 	}), nil
 }
 
-func (s *statement) userdata() []byte { return userdata.AppendString(nil, userdata.TypeComment, s.why) }
+func (s *statement) userdata() []byte {
+	return userdata.AppendString(nil, userdata.TypeComment,
+		s.why)
+}
 
 // bigEndian is how nft learns to print the keys of a set.
 const bigEndian = 2
@@ -192,12 +201,15 @@ func (s *set) messages(table string) ([]message, error) {
 	if err != nil {
 		return nil, err
 	}
-	messages := []message{{kind: unix.NFT_MSG_NEWSET, flags: unix.NLM_F_CREATE, attrs: []netlink.Attribute{
-		text(unix.NFTA_SET_TABLE, table), text(unix.NFTA_SET_NAME, anonymous), number(unix.NFTA_SET_FLAGS, flags),
-		number(unix.NFTA_SET_KEY_TYPE, s.key), number(unix.NFTA_SET_KEY_LEN, s.size),
-		size, number(unix.NFTA_SET_ID, s.id),
-		{Type: unix.NFTA_SET_USERDATA, Data: userdata.AppendUint32(nil, userdata.NFTNL_UDATA_SET_KEYBYTEORDER, bigEndian)},
-	}}}
+	messages := []message{{kind: unix.NFT_MSG_NEWSET, flags: unix.NLM_F_CREATE,
+		attrs: []netlink.Attribute{
+			text(unix.NFTA_SET_TABLE, table), text(unix.NFTA_SET_NAME, anonymous),
+			number(unix.NFTA_SET_FLAGS, flags),
+			number(unix.NFTA_SET_KEY_TYPE, s.key), number(unix.NFTA_SET_KEY_LEN, s.size),
+			size, number(unix.NFTA_SET_ID, s.id),
+			{Type: unix.NFTA_SET_USERDATA,
+				Data: userdata.AppendUint32(nil, userdata.NFTNL_UDATA_SET_KEYBYTEORDER, bigEndian)},
+		}}}
 	for from := 0; from < len(s.elements); from += chunk {
 		m, err := s.chunk(table, s.elements[from:min(from+chunk, len(s.elements))])
 		if err != nil {
@@ -211,7 +223,8 @@ func (s *set) messages(table string) ([]message, error) {
 func (s *set) chunk(table string, elements []element) (message, error) {
 	var list []netlink.Attribute
 	for _, e := range elements {
-		key, err := nest(unix.NFTA_SET_ELEM_KEY, netlink.Attribute{Type: unix.NFTA_DATA_VALUE, Data: e.key})
+		key, err := nest(unix.NFTA_SET_ELEM_KEY,
+			netlink.Attribute{Type: unix.NFTA_DATA_VALUE, Data: e.key})
 		if err != nil {
 			return message{}, err
 		}
@@ -226,10 +239,12 @@ func (s *set) chunk(table string, elements []element) (message, error) {
 		list = append(list, one)
 	}
 	all, err := nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS, list...)
-	return message{kind: unix.NFT_MSG_NEWSETELEM, flags: unix.NLM_F_CREATE, attrs: []netlink.Attribute{
-		text(unix.NFTA_SET_ELEM_LIST_TABLE, table), text(unix.NFTA_SET_ELEM_LIST_SET, anonymous),
-		number(unix.NFTA_SET_ELEM_LIST_SET_ID, s.id), all,
-	}}, err
+	return message{kind: unix.NFT_MSG_NEWSETELEM, flags: unix.NLM_F_CREATE,
+		attrs: []netlink.Attribute{
+			text(unix.NFTA_SET_ELEM_LIST_TABLE, table),
+			text(unix.NFTA_SET_ELEM_LIST_SET, anonymous),
+			number(unix.NFTA_SET_ELEM_LIST_SET_ID, s.id), all,
+		}}, err
 }
 
 func text(kind uint16, value string) netlink.Attribute {

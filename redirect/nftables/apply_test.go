@@ -26,15 +26,18 @@ func ruleset(cidrs ...netip.Prefix) redirect.Ruleset {
 // what the namespace has that Apply writes.
 func written(t *testing.T, ns *netns.NS) string {
 	t.Helper()
-	return ns.Run(t, "", "nft", "list", "ruleset") + ns.Run(t, "", "ip", "-brief", "address", "show", "dev", "lo")
+	return ns.Run(t, "", "nft", "list", "ruleset") +
+		ns.Run(t, "", "ip", "-brief", "address", "show", "dev", "lo")
 }
 
 // The kernel answers to what follows from a refusal, too. What is told is the rule.
 func TestARefusalNamesTheRule(t *testing.T) {
 	t.Parallel()
 	rs := ruleset()
-	i := slices.IndexFunc(rs.Chains, func(c redirect.Chain) bool { return c.Name == "ISTIO_OUTPUT" })
-	nowhere := redirect.Rule{Why: "leads nowhere", Then: redirect.Action{Verb: redirect.Jump, Chain: "nowhere"}}
+	i := slices.IndexFunc(rs.Chains,
+		func(c redirect.Chain) bool { return c.Name == "ISTIO_OUTPUT" })
+	nowhere := redirect.Rule{Why: "leads nowhere",
+		Then: redirect.Action{Verb: redirect.Jump, Chain: "nowhere"}}
 	rs.Chains[i].Rules = slices.Insert(slices.Clone(rs.Chains[i].Rules), 1, nowhere, nowhere)
 	ns := netns.New(t)
 	ns.Run(t, "", "ip", "link", "set", "lo", "up")
@@ -42,7 +45,8 @@ func TestARefusalNamesTheRule(t *testing.T) {
 	var err error
 	ns.Do(t, func() { _, err = Apply(t.Context(), rs) })
 	const want = `program nftables: chain ISTIO_OUTPUT: rule 3, "leads nowhere" (counter jump nowhere): no such file or directory`
-	if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Count(err.Error(), "no such file") != 1 {
+	if err == nil || !strings.HasPrefix(err.Error(), want) ||
+		strings.Count(err.Error(), "no such file") != 1 {
 		t.Errorf("error %v; want %s", err, want)
 	}
 	if after := written(t, ns); after != before {
@@ -59,7 +63,8 @@ func TestARefusalIsShort(t *testing.T) {
 	}
 	for _, c := range translate(ruleset(cidrs...)).chains {
 		for i, s := range c.rules {
-			if text := (place{c.name, i + 1, s}).String(); len(text) > 400 || !strings.Contains(text, s.why) {
+			if text := (place{c.name, i + 1, s}).String(); len(text) > 400 ||
+				!strings.Contains(text, s.why) {
 				t.Errorf("%d bytes: %s", len(text), text)
 			}
 		}

@@ -44,8 +44,10 @@ func (s socket) readChains() (map[string]string, error) {
 				return err
 			}
 			b = &base{
-				kind: name(attrs, unix.NFTA_CHAIN_TYPE), hook: num(wire.Find(hook, unix.NFTA_HOOK_HOOKNUM)),
-				priority: int32(num(wire.Find(hook, unix.NFTA_HOOK_PRIORITY))), policy: num(wire.Find(attrs, unix.NFTA_CHAIN_POLICY)),
+				kind:     name(attrs, unix.NFTA_CHAIN_TYPE),
+				hook:     num(wire.Find(hook, unix.NFTA_HOOK_HOOKNUM)),
+				priority: int32(num(wire.Find(hook, unix.NFTA_HOOK_PRIORITY))),
+				policy:   num(wire.Find(attrs, unix.NFTA_CHAIN_POLICY)),
 			}
 		}
 		chains[name(attrs, unix.NFTA_CHAIN_NAME)] = b.String()
@@ -113,7 +115,8 @@ func (s socket) readSets() (map[string]string, error) {
 
 func (s socket) readElements(set string) ([]element, error) {
 	var elements []element
-	filter := []netlink.Attribute{text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName), text(unix.NFTA_SET_ELEM_LIST_SET, set)}
+	filter := []netlink.Attribute{text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName),
+		text(unix.NFTA_SET_ELEM_LIST_SET, set)}
 	err := s.dump(unix.NFT_MSG_GETSETELEM, filter, func(attrs []netlink.Attribute) error {
 		list, err := netlink.UnmarshalAttributes(wire.Find(attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS))
 		if err != nil {
@@ -156,7 +159,8 @@ var nested = map[string]map[uint16]string{
 // any. The kernel says a zero, and the library a name and an id that live no longer than the
 // transaction.
 var implied = map[string]map[uint16][]byte{
-	"lookup":  {unix.NFTA_LOOKUP_FLAGS: make([]byte, 4), unix.NFTA_LOOKUP_SET: nil, unix.NFTA_LOOKUP_SET_ID: nil},
+	"lookup": {unix.NFTA_LOOKUP_FLAGS: make([]byte, 4), unix.NFTA_LOOKUP_SET: nil,
+		unix.NFTA_LOOKUP_SET_ID: nil},
 	"bitwise": {6: make([]byte, 4)}, // NFTA_BITWISE_OP, since Linux 5.6: mask and xor
 }
 
@@ -186,7 +190,10 @@ func decode(to, data []byte, sets map[string]string) ([]byte, error) {
 }
 
 func decodeFields(to []byte, name string, list []netlink.Attribute) ([]byte, error) {
-	slices.SortFunc(list, func(a, b netlink.Attribute) int { return cmp.Compare(a.Type&wire.TypeMask, b.Type&wire.TypeMask) })
+	slices.SortFunc(list, func(a,
+		b netlink.Attribute) int {
+		return cmp.Compare(a.Type&wire.TypeMask, b.Type&wire.TypeMask)
+	})
 	for _, a := range list {
 		kind := a.Type & wire.TypeMask
 		if zero, ok := implied[name][kind]; ok && (zero == nil || bytes.Equal(a.Data, zero)) {
@@ -238,7 +245,10 @@ func (s *set) digest() string {
 	return fmt.Sprintf("type %d interval %t {%s}", s.key, s.interval, strings.Join(elements, ","))
 }
 
-func name(attrs []netlink.Attribute, kind uint16) string { return wire.Text(wire.Find(attrs, kind)) }
+func name(attrs []netlink.Attribute,
+	kind uint16) string {
+	return wire.Text(wire.Find(attrs, kind))
+}
 
 func num(b []byte) uint32 {
 	var n uint32

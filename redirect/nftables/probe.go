@@ -27,12 +27,14 @@ func Probe(ctx context.Context) []redirect.Lack {
 		feature string
 		module  string
 	}{
-		{redirect.NAT, "address translation for both families in one table, which Linux has since 5.2", "nft_chain_nat"},
+		{redirect.NAT, "address translation for both families in one table, which Linux has " +
+			"since 5.2", "nft_chain_nat"},
 		{redirect.Mangle, "re-routing by marks", "nf_tables"},
 		{redirect.Raw, "rules ahead of connection tracking", "nf_tables"},
 	} {
 		hook := bases[b.table][redirect.Output]
-		if err := s.try(ctx, &table{name: probeTable, chains: []*chain{{name: "probe", base: &hook}}}); err != nil {
+		if err := s.try(ctx, &table{name: probeTable,
+			chains: []*chain{{name: "probe", base: &hook}}}); err != nil {
 			lacks = append(lacks, redirect.Lack{Feature: b.feature, Module: b.module, Cause: err})
 		}
 	}
@@ -44,8 +46,10 @@ func (s socket) tryAll(ctx context.Context, features []redirect.Feature) []redir
 	for _, f := range features {
 		var tr translator
 		rules := tr.rule(f.Rule)
-		if err := s.try(ctx, &table{name: probeTable, chains: []*chain{{name: "probe", rules: rules}}}); err != nil {
-			lacks = append(lacks, redirect.Lack{Feature: f.Name, Module: rules[0].modules(), Cause: err})
+		if err := s.try(ctx, &table{name: probeTable,
+			chains: []*chain{{name: "probe", rules: rules}}}); err != nil {
+			lacks = append(lacks, redirect.Lack{Feature: f.Name, Module: rules[0].modules(),
+				Cause: err})
 		}
 	}
 	return lacks

@@ -16,9 +16,10 @@ import (
 // there.
 func TestProbeNamesWhatIsRefused(t *testing.T) {
 	t.Parallel()
-	impossible := redirect.Feature{Name: "jumps to nowhere", Table: redirect.NAT, Rule: redirect.Rule{
-		Why: "probe", Then: redirect.Action{Verb: redirect.Jump, Chain: "nowhere"},
-	}}
+	impossible := redirect.Feature{Name: "jumps to nowhere", Table: redirect.NAT,
+		Rule: redirect.Rule{
+			Why: "probe", Then: redirect.Action{Verb: redirect.Jump, Chain: "nowhere"},
+		}}
 	ns := netns.New(t)
 	ns.Do(t, func() {
 		s, err := dial()
@@ -27,7 +28,8 @@ func TestProbeNamesWhatIsRefused(t *testing.T) {
 			return
 		}
 		defer s.Close()
-		lacks := s.tryAll(t.Context(), append([]redirect.Feature{impossible}, redirect.Features()...))
+		lacks := s.tryAll(t.Context(),
+			append([]redirect.Feature{impossible}, redirect.Features()...))
 		if len(lacks) != 1 || lacks[0].Feature != impossible.Name {
 			t.Errorf("found lacking: %v: want %s alone", lacks, impossible.Name)
 		}
@@ -57,7 +59,8 @@ func TestProbeWithoutRights(t *testing.T) {
 		if err := unix.Capset(&header, &have[0]); err != nil {
 			t.Error(err)
 		}
-		if len(lacks) != 1 || !strings.Contains(lacks[0].String(), "CAP_NET_ADMIN") || lacks[0].Module != "nf_tables" {
+		if len(lacks) != 1 || !strings.Contains(lacks[0].String(), "CAP_NET_ADMIN") ||
+			lacks[0].Module != "nf_tables" {
 			t.Errorf("found lacking: %v: want nftables, for want of CAP_NET_ADMIN", lacks)
 		}
 	})

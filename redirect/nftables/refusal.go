@@ -20,7 +20,8 @@ type place struct {
 func (p place) String() string {
 	switch {
 	case p.rule > 0:
-		return fmt.Sprintf("chain %s: rule %d, %q (%s)", p.chain, p.rule, p.statement.why, p.statement.brief())
+		return fmt.Sprintf("chain %s: rule %d, %q (%s)", p.chain, p.rule, p.statement.why,
+			p.statement.brief())
 	case p.chain != "":
 		return "chain " + p.chain
 	}
@@ -46,12 +47,15 @@ func explain(err error) error {
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%w: this needs CAP_NET_ADMIN in the namespace", err)
 	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT):
-		return fmt.Errorf("%w: this kernel has no nftables: load the module nf_tables or choose another backend", err)
+		return fmt.Errorf("%w: this kernel has no nftables: load the module nf_tables or choose "+
+			"another backend", err)
 	case isRule && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)):
-		return fmt.Errorf("%w: this kernel lacks what the rule needs: load the module %s or choose another backend",
+		return fmt.Errorf("%w: this kernel lacks what the rule needs: load the module %s or "+
+			"choose another backend",
 			err, refused.about.statement.modules())
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("%w: this kernel lacks what the chain needs: load the modules nf_tables and nft_chain_nat or choose another backend", err)
+		return fmt.Errorf("%w: this kernel lacks what the chain needs: load the modules "+
+			"nf_tables and nft_chain_nat or choose another backend", err)
 	}
 	return err
 }

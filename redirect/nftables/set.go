@@ -45,7 +45,8 @@ func portSet(ports []uint16) *set {
 func idSet(ids redirect.IDs) *set {
 	s := &set{interval: true}
 	for _, r := range ids {
-		s.bounds(binaryutil.BigEndian.PutUint32(r.First), binaryutil.BigEndian.PutUint32(r.Last+1)) // Last is below the highest
+		// Last is below the highest
+		s.bounds(binaryutil.BigEndian.PutUint32(r.First), binaryutil.BigEndian.PutUint32(r.Last+1))
 		text := strconv.FormatUint(uint64(r.First), 10)
 		if r.First != r.Last {
 			text = fmt.Sprintf("%d-%d", r.First, r.Last)

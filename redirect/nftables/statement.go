@@ -24,6 +24,9 @@ type statement struct {
 // register is the only one that our rules need: a condition is tested as soon as it is loaded.
 const register = 1
 
+// meta loads what the kernel knows of a packet.
+func meta(key expr.MetaKey) expr.Any { return &expr.Meta{Key: key, Register: register} }
+
 func (s *statement) add(text string, exprs ...expr.Any) {
 	s.words = append(s.words, text)
 	s.exprs = append(s.exprs, exprs...)
@@ -40,7 +43,8 @@ type translator struct{ sets uint32 }
 // rule translates one rule: a line for both families or, where it has addresses, one for each
 // family that it speaks of.
 func (t *translator) rule(r redirect.Rule) []*statement {
-	if len(r.If.Source.Prefixes) == 0 && len(r.If.Destination.Prefixes) == 0 && r.Then.Verb != redirect.TProxy {
+	if len(r.If.Source.Prefixes) == 0 && len(r.If.Destination.Prefixes) == 0 &&
+		r.Then.Verb != redirect.TProxy {
 		return t.lines(r, r.If, 0)
 	}
 	var lines []*statement
@@ -91,9 +95,9 @@ func (t *translator) match(s *statement, m redirect.Match, f redirect.Family) {
 	matchInterface(s, "oifname", expr.MetaKeyOIFNAME, m.Out)
 	t.matchFamily(s, m, f)
 	t.matchTransport(s, m)
-	t.matchIDs(s, operand{"meta skuid", &expr.Meta{Key: expr.MetaKeySKUID, Register: register}, uidType}, m.UID)
-	t.matchIDs(s, operand{"meta skgid", &expr.Meta{Key: expr.MetaKeySKGID, Register: register}, gidType}, m.GID)
-	matchMark(s, "meta mark", &expr.Meta{Key: expr.MetaKeyMARK, Register: register}, m.Mark)
+	t.matchIDs(s, operand{"meta skuid", meta(expr.MetaKeySKUID), uidType}, m.UID)
+	t.matchIDs(s, operand{"meta skgid", meta(expr.MetaKeySKGID), gidType}, m.GID)
+	matchMark(s, "meta mark", meta(expr.MetaKeyMARK), m.Mark)
 	matchMark(s, "ct mark", &expr.Ct{Key: expr.CtKeyMARK, Register: register}, m.ConnMark)
 	matchState(s, m.State)
 }
@@ -116,8 +120,9 @@ func (t *translator) matchFamily(s *statement, m redirect.Match, f redirect.Fami
 	if f == 0 {
 		return
 	}
-	proto := map[redirect.Family]byte{redirect.IPv4: unix.NFPROTO_IPV4, redirect.IPv6: unix.NFPROTO_IPV6}[f]
-	s.exprs = append(s.exprs, &expr.Meta{Key: expr.MetaKeyNFPROTO, Register: register}, equal([]byte{proto}))
+	proto := map[redirect.Family]byte{redirect.IPv4: unix.NFPROTO_IPV4,
+		redirect.IPv6: unix.NFPROTO_IPV6}[f]
+	s.exprs = append(s.exprs, meta(expr.MetaKeyNFPROTO), equal([]byte{proto}))
 	before := len(s.words)
 	source, destination, length := uint32(12), uint32(16), uint32(4)
 	key, keyType := "ip", ipv4Type
@@ -126,7 +131,8 @@ func (t *translator) matchFamily(s *statement, m redirect.Match, f redirect.Fami
 		key, keyType = "ip6", ipv6Type
 	}
 	load := func(offset uint32) *expr.Payload {
-		return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length}
+		return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader,
+			Offset: offset, Len: length}
 	}
 	t.matchAddresses(s, operand{key + " saddr", load(source), keyType}, m.Source)
 	t.matchAddresses(s, operand{key + " daddr", load(destination), keyType}, m.Destination)
@@ -183,7 +189,7 @@ func (t *translator) matchTransport(s *statement, m redirect.Match) {
 	if m.Protocol == redirect.AnyProtocol {
 		return
 	}
-	s.exprs = append(s.exprs, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register}, equal([]byte{byte(m.Protocol)}))
+	s.exprs = append(s.exprs, meta(expr.MetaKeyL4PROTO), equal([]byte{byte(m.Protocol)}))
 	name := strings.ToLower(m.Protocol.String())
 	if len(m.SourcePort.List) == 0 && len(m.DestinationPort.List) == 0 {
 		s.words = append(s.words, "meta l4proto "+name)
@@ -193,7 +199,8 @@ func (t *translator) matchTransport(s *statement, m redirect.Match) {
 }
 
 func (t *translator) matchPorts(s *statement, key string, offset uint32, ports redirect.Ports) {
-	load := &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 2}
+	load := &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader,
+		Offset: offset, Len: 2}
 	switch len(ports.List) {
 	case 0:
 	case 1:
@@ -210,14 +217,18 @@ func (t *translator) matchPorts(s *statement, key string, offset uint32, ports r
 // matchIDs matches the owner of the socket. The kernel loads an id in the host's byte order, in
 // which ranges cannot be compared, so it is turned around for them.
 func (t *translator) matchIDs(s *statement, op operand, ids redirect.IDs) {
-	swap := &expr.Byteorder{SourceRegister: register, DestRegister: register, Op: expr.ByteorderHton, Len: 4, Size: 4}
+	swap := &expr.Byteorder{SourceRegister: register, DestRegister: register,
+		Op: expr.ByteorderHton, Len: 4, Size: 4}
 	switch {
 	case len(ids) == 0:
 	case len(ids) == 1 && ids[0].First == ids[0].Last:
-		s.add(fmt.Sprintf("%s %d", op.key, ids[0].First), op.load, equal(binaryutil.NativeEndian.PutUint32(ids[0].First)))
+		s.add(fmt.Sprintf("%s %d", op.key, ids[0].First), op.load,
+			equal(binaryutil.NativeEndian.PutUint32(ids[0].First)))
 	case len(ids) == 1:
 		s.add(fmt.Sprintf("%s %d-%d", op.key, ids[0].First, ids[0].Last), op.load, swap)
-		s.exprs = append(s.exprs, between(binaryutil.BigEndian.PutUint32(ids[0].First), binaryutil.BigEndian.PutUint32(ids[0].Last))...)
+		s.exprs = append(s.exprs,
+			between(binaryutil.BigEndian.PutUint32(ids[0].First),
+				binaryutil.BigEndian.PutUint32(ids[0].Last))...)
 	default:
 		s.exprs = append(s.exprs, op.load)
 		t.lookup(s, operand{op.key, swap, op.kind}, false, idSet(ids))
@@ -270,7 +281,8 @@ func matchState(s *statement, state redirect.State) {
 	zero := make([]byte, 4)
 	s.add("ct state "+strings.Join(names, ","),
 		&expr.Ct{Key: expr.CtKeySTATE, Register: register},
-		&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(mask), Xor: zero},
+		&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: 4,
+			Mask: binaryutil.NativeEndian.PutUint32(mask), Xor: zero},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: register, Data: zero})
 }
 
@@ -288,26 +300,29 @@ func act(s *statement, a redirect.Action, f redirect.Family) {
 		s.add("jump "+a.Chain, &expr.Verdict{Kind: expr.VerdictJump, Chain: a.Chain})
 	case redirect.Redirect:
 		s.add(fmt.Sprintf("redirect to :%d", a.Port), load(binaryutil.BigEndian.PutUint16(a.Port)),
-			&expr.Redir{RegisterProtoMin: register, RegisterProtoMax: register, Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED})
+			&expr.Redir{RegisterProtoMin: register, RegisterProtoMax: register,
+				Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED})
 	case redirect.TProxy:
 		family, name := byte(unix.NFPROTO_IPV4), "ip"
 		if f == redirect.IPv6 {
 			family, name = unix.NFPROTO_IPV6, "ip6"
 		}
-		s.add(fmt.Sprintf("tproxy %s to :%d", name, a.Port), load(binaryutil.BigEndian.PutUint16(a.Port)),
+		s.add(fmt.Sprintf("tproxy %s to :%d", name, a.Port),
+			load(binaryutil.BigEndian.PutUint16(a.Port)),
 			&expr.TProxy{Family: family, RegPort: register})
 		setMark(s, a.Mark)
 		s.add("accept", &expr.Verdict{Kind: expr.VerdictAccept})
 	case redirect.SetMark:
 		setMark(s, a.Mark)
 	case redirect.SaveMark:
-		s.add("ct mark set meta mark", &expr.Meta{Key: expr.MetaKeyMARK, Register: register},
+		s.add("ct mark set meta mark", meta(expr.MetaKeyMARK),
 			&expr.Ct{Key: expr.CtKeyMARK, Register: register, SourceRegister: true})
 	case redirect.RestoreMark:
 		s.add("meta mark set ct mark", &expr.Ct{Key: expr.CtKeyMARK, Register: register},
 			&expr.Meta{Key: expr.MetaKeyMARK, Register: register, SourceRegister: true})
 	case redirect.SetZone:
-		s.add(fmt.Sprintf("ct zone set %d", a.Zone), load(binaryutil.NativeEndian.PutUint16(a.Zone)),
+		s.add(fmt.Sprintf("ct zone set %d", a.Zone),
+			load(binaryutil.NativeEndian.PutUint16(a.Zone)),
 			&expr.Ct{Key: expr.CtKeyZONE, Register: register, SourceRegister: true})
 	}
 }

@@ -47,7 +47,8 @@ func (b *base) String() string {
 	if b == nil {
 		return "a chain without a hook"
 	}
-	return fmt.Sprintf("type %s hook %d priority %d policy %d", b.kind, b.hook, b.priority, b.policy)
+	return fmt.Sprintf("type %s hook %d priority %d policy %d", b.kind, b.hook, b.priority,
+		b.policy)
 }
 
 const (
@@ -60,16 +61,22 @@ const (
 // the way out only re-routes the packet from a chain of type route.
 var bases = map[redirect.Table]map[redirect.Hook]base{
 	redirect.Raw: {
-		redirect.Prerouting: {"filter", prerouting, -300, accept, "type filter hook prerouting priority raw; policy accept;"},
-		redirect.Output:     {"filter", output, -300, accept, "type filter hook output priority raw; policy accept;"},
+		redirect.Prerouting: {"filter", prerouting, -300, accept,
+			"type filter hook prerouting priority raw; policy accept;"},
+		redirect.Output: {"filter", output, -300, accept, "type filter hook output priority raw; " +
+			"policy accept;"},
 	},
 	redirect.Mangle: {
-		redirect.Prerouting: {"filter", prerouting, -150, accept, "type filter hook prerouting priority mangle; policy accept;"},
-		redirect.Output:     {"route", output, -150, accept, "type route hook output priority mangle; policy accept;"},
+		redirect.Prerouting: {"filter", prerouting, -150, accept,
+			"type filter hook prerouting priority mangle; policy accept;"},
+		redirect.Output: {"route", output, -150, accept, "type route hook output priority " +
+			"mangle; policy accept;"},
 	},
 	redirect.NAT: {
-		redirect.Prerouting: {"nat", prerouting, -100, accept, "type nat hook prerouting priority dstnat; policy accept;"},
-		redirect.Output:     {"nat", output, -100, accept, "type nat hook output priority -100; policy accept;"},
+		redirect.Prerouting: {"nat", prerouting, -100, accept,
+			"type nat hook prerouting priority dstnat; policy accept;"},
+		redirect.Output: {"nat", output, -100, accept, "type nat hook output priority -100; " +
+			"policy accept;"},
 	},
 }
 

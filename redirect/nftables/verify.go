@@ -36,7 +36,9 @@ func verifyTable(ctx context.Context, t *table) ([]redirect.Problem, error) {
 	}
 	var problems []redirect.Problem
 	if flags != 0 {
-		problems = append(problems, redirect.Problem{Where: where, What: fmt.Sprintf("changed: want no flags, found %#x", flags)})
+		problems = append(problems,
+			redirect.Problem{Where: where,
+				What: fmt.Sprintf("changed: want no flags, found %#x", flags)})
 	}
 	have, err := s.readChains()
 	if err != nil {
@@ -58,13 +60,17 @@ func (t *table) verifyChains(have map[string]string) []redirect.Problem {
 		delete(have, want.name)
 		switch {
 		case !ok:
-			problems = append(problems, redirect.Problem{Where: want.name, What: "missing: the whole chain"})
+			problems = append(problems,
+				redirect.Problem{Where: want.name, What: "missing: the whole chain"})
 		case got != want.base.String():
-			problems = append(problems, redirect.Problem{Where: want.name, What: fmt.Sprintf("changed: want %s, found %s", want.base, got)})
+			problems = append(problems,
+				redirect.Problem{Where: want.name,
+					What: fmt.Sprintf("changed: want %s, found %s", want.base, got)})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(have)) {
-		problems = append(problems, redirect.Problem{Where: name, What: "unexpected: the whole chain"})
+		problems = append(problems,
+			redirect.Problem{Where: name, What: "unexpected: the whole chain"})
 	}
 	return problems
 }

@@ -36,7 +36,8 @@ func dial() (socket, error) {
 func (s socket) transact(messages []message) error {
 	batch := []wire.Message{{Type: unix.NFNL_MSG_BATCH_BEGIN, Header: batchHeader}}
 	for _, m := range messages {
-		batch = append(batch, wire.Message{Type: wire.NFTables | m.kind, Flags: m.flags, Header: tableHeader, Attrs: m.attrs})
+		batch = append(batch, wire.Message{Type: wire.NFTables | m.kind, Flags: m.flags,
+			Header: tableHeader, Attrs: m.attrs})
 	}
 	last := len(batch) - 1
 	batch[last].Flags |= unix.NLM_F_ACK // errors come for every message, success is said once
@@ -62,8 +63,10 @@ func (s socket) transact(messages []message) error {
 }
 
 // dump calls f with the attributes of every object of a kind.
-func (s socket) dump(kind uint16, filter []netlink.Attribute, f func([]netlink.Attribute) error) error {
-	objects, err := s.Dump(wire.Message{Type: wire.NFTables | kind, Header: tableHeader, Attrs: filter})
+func (s socket) dump(kind uint16, filter []netlink.Attribute,
+	f func([]netlink.Attribute) error) error {
+	objects, err := s.Dump(wire.Message{Type: wire.NFTables | kind, Header: tableHeader,
+		Attrs: filter})
 	if err != nil {
 		return err
 	}

@@ -41,8 +41,8 @@ func (n *Namespace) DoOn(thread func(do func() error) error, do func() error) er
 	})
 }
 
-// Apart calls a function on a goroutine of its own. If its thread cannot come back from a namespace,
-// it ends with the goroutine.
+// Apart calls a function on a goroutine of its own. If its thread cannot come back from a
+// namespace, it ends with the goroutine.
 func Apart(do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()

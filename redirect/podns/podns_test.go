@@ -113,7 +113,8 @@ func TestTheNamespaceOfProcess1IsNotOpened(t *testing.T) {
 func TestWhatIsNotOpened(t *testing.T) {
 	t.Parallel()
 	proc, first := t.TempDir(), netns.New(t).Path()
-	if err := errors.Join(os.MkdirAll(proc+"/1/ns", 0o755), os.Symlink(first, proc+"/1/ns/net")); err != nil {
+	if err := errors.Join(os.MkdirAll(proc+"/1/ns", 0o755),
+		os.Symlink(first, proc+"/1/ns/net")); err != nil {
 		t.Fatal(err)
 	}
 	host, err := FindHost(proc, "the agent")
@@ -133,7 +134,8 @@ func TestWhatIsNotOpened(t *testing.T) {
 		if err == nil {
 			n.Close()
 		}
-		if !errors.Is(err, want.kind) || !strings.Contains(err.Error(), `open network namespace "`+path+`": `+want.text) {
+		if !errors.Is(err, want.kind) ||
+			!strings.Contains(err.Error(), `open network namespace "`+path+`": `+want.text) {
 			t.Errorf("%s: %v, want %q in it", path, err, want.text)
 		}
 	}
@@ -183,7 +185,8 @@ func TestAFunctionRunsInTheNamespace(t *testing.T) {
 		}
 		err = row.enter(func() error { panic("out of hand") })
 		panicked, ok := errors.AsType[*Panic](err)
-		if !ok || panicked.Error() != "panic: out of hand" || !bytes.Contains(panicked.Stack, []byte("TestAFunctionRuns")) {
+		if !ok || panicked.Error() != "panic: out of hand" ||
+			!bytes.Contains(panicked.Stack, []byte("TestAFunctionRuns")) {
 			t.Errorf("%s: a panic came to %v", name, err)
 		}
 		if at := here(t); at != home {
@@ -206,7 +209,8 @@ func TestAThreadThatCannotComeBack(t *testing.T) {
 		data[0].Effective &^= 1 << unix.CAP_SYS_ADMIN
 		return unix.Capset(&header, &data[0])
 	})
-	if err == nil || !strings.Contains(err.Error(), "leave network namespace: operation not permitted") {
+	if err == nil || !strings.Contains(err.Error(), "leave network namespace: operation not "+
+		"permitted") {
 		t.Fatalf("it came back: %v", err)
 	}
 	for range 100 {

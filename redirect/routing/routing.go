@@ -60,7 +60,8 @@ func add(s *wire.Socket, steps []step) (undo func(), err error) {
 			added = append(added, one)
 		case errors.Is(a.Err, unix.EEXIST), one.family == redirect.IPv6 && noIPv6(a.Err):
 		default:
-			err = cmp.Or(err, fmt.Errorf("%s: %w", one.command, a.Err)) // the first: others often follow from it
+			// the first: others often follow from it
+			err = cmp.Or(err, fmt.Errorf("%s: %w", one.command, a.Err))
 		}
 	}
 	undo = func() { _ = remove(added) } // whoever undoes reports an error already
@@ -145,7 +146,8 @@ func Verify(rs redirect.Ruleset) ([]redirect.Problem, error) {
 			return nil, err
 		}
 		if !there {
-			problems = append(problems, redirect.Problem{Where: one.where, What: "missing: " + one.command})
+			problems = append(problems,
+				redirect.Problem{Where: one.where, What: "missing: " + one.command})
 		}
 	}
 	return problems, nil
@@ -191,7 +193,8 @@ func Addresses(f redirect.Family) ([]netip.Addr, error) {
 	}
 	var all []netip.Addr
 	for _, o := range objects {
-		if a, ok := netip.AddrFromSlice(wire.Find(o.Attrs, unix.IFA_ADDRESS)); ok && !onLo(o) && o.Header[0] == inet(f) {
+		if a, ok := netip.AddrFromSlice(wire.Find(o.Attrs, unix.IFA_ADDRESS)); ok && !onLo(o) &&
+			o.Header[0] == inet(f) {
 			all = append(all, a)
 		}
 	}
@@ -215,17 +218,20 @@ func Probe() []redirect.Lack {
 		_, err = s.Dump(rulesOf(redirect.IPv4))
 	}
 	if err != nil {
-		return []redirect.Lack{{Feature: "policy routing, which TPROXY needs", Module: "none: CONFIG_IP_MULTIPLE_TABLES", Cause: err}}
+		return []redirect.Lack{{Feature: "policy routing, which TPROXY needs",
+			Module: "none: CONFIG_IP_MULTIPLE_TABLES", Cause: err}}
 	}
 	return nil
 }
 
 // noIPv6 tells the errors of a namespace or kernel without IPv6 from real ones.
 func noIPv6(err error) bool {
-	return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)
+	return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAFNOSUPPORT) ||
+		errors.Is(err, unix.EOPNOTSUPP)
 }
 
 // gone are the errors of what is not there to be removed.
 func gone(err error) bool {
-	return errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EADDRNOTAVAIL) || noIPv6(err)
+	return errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) ||
+		errors.Is(err, unix.EADDRNOTAVAIL) || noIPv6(err)
 }

@@ -33,7 +33,8 @@ type step struct {
 
 func (s step) add() wire.Message {
 	return wire.Message{
-		Type: s.kind, Flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL | unix.NLM_F_ACK, Header: s.header, Attrs: s.attrs,
+		Type: s.kind, Flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL | unix.NLM_F_ACK, Header: s.header,
+		Attrs: s.attrs,
 	}
 }
 
@@ -68,7 +69,8 @@ func steps(rs redirect.Ruleset, families []redirect.Family) []step {
 // raiseLo is an ifinfomsg of rtnetlink(7): the flags, and which of them change.
 var raiseLo = wire.Message{
 	Type: unix.RTM_NEWLINK, Flags: unix.NLM_F_ACK,
-	Header: slices.Concat(make([]byte, 4), number(loIndex), number(unix.IFF_UP), number(unix.IFF_UP)),
+	Header: slices.Concat(make([]byte, 4), number(loIndex), number(unix.IFF_UP),
+		number(unix.IFF_UP)),
 }
 
 // addressStep writes an ifaddrmsg: family, length of the prefix, flags, scope, interface.
@@ -77,12 +79,15 @@ func addressStep(p netip.Prefix) step {
 	addr := p.Addr().AsSlice()
 	return step{
 		command: fmt.Sprintf("ip address add %s dev lo", p), where: "lo", family: family,
-		kind:   unix.RTM_NEWADDR,
-		header: append([]byte{inet(family), byte(p.Bits()), unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE}, number(loIndex)...),
-		attrs:  []netlink.Attribute{{Type: unix.IFA_LOCAL, Data: addr}, {Type: unix.IFA_ADDRESS, Data: addr}},
-		list:   addressesOf(family),
+		kind: unix.RTM_NEWADDR,
+		header: append([]byte{inet(family), byte(p.Bits()), unix.IFA_F_NODAD,
+			unix.RT_SCOPE_UNIVERSE}, number(loIndex)...),
+		attrs: []netlink.Attribute{{Type: unix.IFA_LOCAL, Data: addr},
+			{Type: unix.IFA_ADDRESS, Data: addr}},
+		list: addressesOf(family),
 		same: func(o wire.Object) bool {
-			return onLo(o) && int(o.Header[1]) == p.Bits() && bytes.Equal(wire.Find(o.Attrs, unix.IFA_ADDRESS), addr)
+			return onLo(o) && int(o.Header[1]) == p.Bits() &&
+				bytes.Equal(wire.Find(o.Attrs, unix.IFA_ADDRESS), addr)
 		},
 	}
 }
@@ -94,13 +99,17 @@ func routeStep(r redirect.PolicyRoute, f redirect.Family) step {
 	return step{
 		command: fmt.Sprintf("ip %sroute add local default dev lo table %d", option(f), r.Table),
 		where:   fmt.Sprintf("routing table %d", r.Table), family: f,
-		kind:   unix.RTM_NEWROUTE,
-		header: append([]byte{inet(f), 0, 0, 0, unix.RT_TABLE_UNSPEC, unix.RTPROT_BOOT, unix.RT_SCOPE_HOST, unix.RTN_LOCAL}, number(0)...),
-		attrs:  []netlink.Attribute{{Type: unix.RTA_TABLE, Data: table}, {Type: unix.RTA_OIF, Data: lo}},
-		list:   wire.Message{Type: unix.RTM_GETROUTE, Header: append([]byte{inet(f)}, make([]byte, 11)...)},
+		kind: unix.RTM_NEWROUTE,
+		header: append([]byte{inet(f), 0, 0, 0, unix.RT_TABLE_UNSPEC, unix.RTPROT_BOOT,
+			unix.RT_SCOPE_HOST, unix.RTN_LOCAL}, number(0)...),
+		attrs: []netlink.Attribute{{Type: unix.RTA_TABLE, Data: table},
+			{Type: unix.RTA_OIF, Data: lo}},
+		list: wire.Message{Type: unix.RTM_GETROUTE,
+			Header: append([]byte{inet(f)}, make([]byte, 11)...)},
 		same: func(o wire.Object) bool {
 			return o.Header[1] == 0 && o.Header[7] == unix.RTN_LOCAL &&
-				bytes.Equal(wire.Find(o.Attrs, unix.RTA_TABLE), table) && bytes.Equal(wire.Find(o.Attrs, unix.RTA_OIF), lo)
+				bytes.Equal(wire.Find(o.Attrs, unix.RTA_TABLE), table) &&
+				bytes.Equal(wire.Find(o.Attrs, unix.RTA_OIF), lo)
 		},
 	}
 }
@@ -112,12 +121,15 @@ func ruleStep(r redirect.PolicyRoute, f redirect.Family) step {
 	return step{
 		command: fmt.Sprintf("ip %srule add fwmark 0x%x lookup %d", option(f), r.Mark, r.Table),
 		where:   "routing policy", family: f,
-		kind:   unix.RTM_NEWRULE,
-		header: append([]byte{inet(f), 0, 0, 0, unix.RT_TABLE_UNSPEC, 0, 0, unix.FR_ACT_TO_TBL}, number(0)...),
-		attrs:  []netlink.Attribute{{Type: unix.FRA_FWMARK, Data: mark}, {Type: unix.FRA_TABLE, Data: table}},
-		list:   rulesOf(f),
+		kind: unix.RTM_NEWRULE,
+		header: append([]byte{inet(f), 0, 0, 0, unix.RT_TABLE_UNSPEC, 0, 0, unix.FR_ACT_TO_TBL},
+			number(0)...),
+		attrs: []netlink.Attribute{{Type: unix.FRA_FWMARK, Data: mark},
+			{Type: unix.FRA_TABLE, Data: table}},
+		list: rulesOf(f),
 		same: func(o wire.Object) bool {
-			return bytes.Equal(wire.Find(o.Attrs, unix.FRA_FWMARK), mark) && bytes.Equal(wire.Find(o.Attrs, unix.FRA_TABLE), table)
+			return bytes.Equal(wire.Find(o.Attrs, unix.FRA_FWMARK), mark) &&
+				bytes.Equal(wire.Find(o.Attrs, unix.FRA_TABLE), table)
 		},
 	}
 }
@@ -127,7 +139,8 @@ func addressesOf(f redirect.Family) wire.Message {
 }
 
 func rulesOf(f redirect.Family) wire.Message {
-	return wire.Message{Type: unix.RTM_GETRULE, Header: append([]byte{inet(f)}, make([]byte, 11)...)}
+	return wire.Message{Type: unix.RTM_GETRULE,
+		Header: append([]byte{inet(f)}, make([]byte, 11)...)}
 }
 
 // onLo reports whether an ifaddrmsg is about lo.

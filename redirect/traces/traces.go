@@ -1,5 +1,5 @@
-// Package traces finds out, without running a program, which rules of a mesh the network namespace of
-// the calling thread may have: those of nftables and iptables-nft by the names of their chains,
+// Package traces finds out, without running a program, which rules of a mesh the network namespace
+// of the calling thread may have: those of nftables and iptables-nft by the names of their chains,
 // those of legacy iptables by the tables there are.
 //
 //	chains, err := traces.Chains()
@@ -37,7 +37,8 @@ func (c Chain) String() string {
 }
 
 var families = map[byte]string{
-	unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_ARP: "arp",
+	unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6",
+	unix.NFPROTO_ARP:    "arp",
 	unix.NFPROTO_NETDEV: "netdev", unix.NFPROTO_BRIDGE: "bridge",
 }
 
@@ -59,7 +60,8 @@ func Chains() ([]Chain, error) {
 		Type:   wire.NFTables | unix.NFT_MSG_GETCHAIN,
 		Header: []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0},
 	})
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) {
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) ||
+		errors.Is(err, unix.EPROTONOSUPPORT) {
 		return nil, nil // nothing answers for nftables
 	}
 	if err != nil {
@@ -69,7 +71,8 @@ func Chains() ([]Chain, error) {
 	for _, o := range objects {
 		c := Chain{
 			Family: FamilyName(o.Header[0]),
-			Table:  wire.Text(wire.Find(o.Attrs, unix.NFTA_CHAIN_TABLE)), Name: wire.Text(wire.Find(o.Attrs, unix.NFTA_CHAIN_NAME)),
+			Table:  wire.Text(wire.Find(o.Attrs, unix.NFTA_CHAIN_TABLE)),
+			Name:   wire.Text(wire.Find(o.Attrs, unix.NFTA_CHAIN_NAME)),
 		}
 		if strings.HasPrefix(c.Name, MeshChains) {
 			chains = append(chains, c)

@@ -17,11 +17,14 @@ import (
 func BenchmarkSocket(b *testing.B) {
 	ns := netns.New(b)
 	ns.RaiseLoopback(b)
-	list := wire.Message{Type: unix.RTM_GETADDR, Flags: unix.NLM_F_DUMP, Header: make([]byte, unix.SizeofIfAddrmsg)}
+	list := wire.Message{Type: unix.RTM_GETADDR, Flags: unix.NLM_F_DUMP,
+		Header: make([]byte, unix.SizeofIfAddrmsg)}
 	for work, messages := range map[string][]wire.Message{
-		"a request": {loopbackUp()}, "ten requests": slices.Repeat([]wire.Message{loopbackUp()}, 10), "a list": {list},
+		"a request":    {loopbackUp()},
+		"ten requests": slices.Repeat([]wire.Message{loopbackUp()}, 10), "a list": {list},
 	} {
-		for name, do := range map[string]func([]wire.Message) error{"wire": byWire, "library": byLibrary} {
+		for name, do := range map[string]func([]wire.Message) error{"wire": byWire,
+			"library": byLibrary} {
 			b.Run(work+"/"+name, func(b *testing.B) {
 				ns.Do(b, func() {
 					for b.Loop() {
@@ -70,7 +73,8 @@ func byLibrary(messages []wire.Message) error {
 	answers := 0
 	all := make([]netlink.Message, 0, len(messages))
 	for _, m := range messages {
-		header := netlink.Header{Type: netlink.HeaderType(m.Type), Flags: netlink.HeaderFlags(m.Flags) | netlink.Request}
+		header := netlink.Header{Type: netlink.HeaderType(m.Type),
+			Flags: netlink.HeaderFlags(m.Flags) | netlink.Request}
 		all = append(all, netlink.Message{Header: header, Data: m.Header})
 		if m.Flags&(unix.NLM_F_ACK|unix.NLM_F_DUMP) != 0 {
 			answers++

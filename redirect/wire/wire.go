@@ -47,7 +47,8 @@ type Socket struct {
 
 const (
 	receiveLen = 64 << 10 // the kernel fills 32 KiB at most
-	sendBuffer = 16 << 20 // takes the longest lists in one transaction; netlink refuses what does not fit
+	// takes the longest lists in one transaction; netlink refuses what does not fit
+	sendBuffer = 16 << 20
 	// TypeMask leaves out the flags that an attribute's type carries.
 	TypeMask = ^uint16(unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
 )
@@ -119,7 +120,8 @@ func (s *Socket) send(messages []Message) error {
 			return err
 		}
 		s.seq++
-		buf = binary.NativeEndian.AppendUint32(buf, uint32(unix.NLMSG_HDRLEN+len(m.Header)+len(attrs)))
+		buf = binary.NativeEndian.AppendUint32(buf,
+			uint32(unix.NLMSG_HDRLEN+len(m.Header)+len(attrs)))
 		buf = binary.NativeEndian.AppendUint16(buf, m.Type)
 		buf = binary.NativeEndian.AppendUint16(buf, m.Flags|unix.NLM_F_REQUEST)
 		buf = binary.NativeEndian.AppendUint32(buf, s.seq)
@@ -129,7 +131,8 @@ func (s *Socket) send(messages []Message) error {
 	if len(buf) > receiveLen {
 		s.widen()
 	}
-	if err := unix.Sendto(s.fd, buf, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Sendto(s.fd, buf, 0,
+		&unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("send to netlink: %w", err)
 	}
 	return nil
@@ -197,7 +200,8 @@ const (
 )
 
 // ErrTooMuch is the error of a list that is longer than any that we write.
-var ErrTooMuch = errors.New("there is more of it than anybody needs, so it is not read: find out who writes so many rules there")
+var ErrTooMuch = errors.New("there is more of it than anybody needs, so it is not read: find out " +
+	"who writes so many rules there")
 
 // Dump asks for the list of all objects of a kind. One that changed meanwhile is read again.
 func (s *Socket) Dump(m Message) ([]Object, error) {
@@ -226,7 +230,8 @@ func (s *Socket) dumpOnce(m Message) (objects []Object, interrupted bool, err er
 			return nil, false, fmt.Errorf("receive from netlink: %w", err)
 		}
 		if bytesRead += n; bytesRead > maxBytes || len(objects) > maxObjects {
-			objects, tooMuch = nil, true // the rest is received all the same, so that the socket can be used again
+			// the rest is received all the same, so that the socket can be used again
+			objects, tooMuch = nil, true
 		}
 		err = each(s.buf[:n], func(h unix.NlMsghdr, data []byte) error {
 			interrupted = interrupted || h.Flags&unix.NLM_F_DUMP_INTR != 0

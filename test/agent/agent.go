@@ -71,12 +71,15 @@ func Start(t testing.TB) *Server {
 // Serve serves on l, until the test ends.
 func Serve(t testing.TB, l net.Listener) *Server {
 	t.Helper()
-	s := &Server{pods: map[string]*corev1.Pod{}, handlers: map[string]string{}, outcomes: make(chan Outcome, 1024)}
+	s := &Server{pods: map[string]*corev1.Pod{}, handlers: map[string]string{},
+		outcomes: make(chan Outcome, 1024)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v2/pods/{namespace}/{name}", s.pod)
 	mux.HandleFunc("POST /v1/outcomes", s.outcome)
-	mux.HandleFunc("GET /v1/healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
-	server := &http.Server{Handler: s.broken(mux), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)}
+	mux.HandleFunc("GET /v1/healthz",
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	server := &http.Server{Handler: s.broken(mux),
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -142,7 +145,8 @@ func (s *Server) pod(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !ok:
 		answer(w, http.StatusNotFound, map[string]string{"reason": "absent"})
-	case uid != "" && uid != string(pod.UID) && pod.Annotations["kubernetes.io/config.mirror"] == "":
+	case uid != "" && uid != string(pod.UID) &&
+		pod.Annotations["kubernetes.io/config.mirror"] == "":
 		answer(w, http.StatusNotFound, map[string]string{"reason": "uid", "uid": string(pod.UID)})
 	default:
 		answer(w, http.StatusOK, struct {
@@ -155,7 +159,8 @@ func (s *Server) pod(w http.ResponseWriter, r *http.Request) {
 func (s *Server) outcome(w http.ResponseWriter, r *http.Request) {
 	var outcome Outcome
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10)).Decode(&outcome); err != nil {
-		answer(w, http.StatusBadRequest, map[string]string{"reason": "malformed", "message": err.Error()})
+		answer(w, http.StatusBadRequest,
+			map[string]string{"reason": "malformed", "message": err.Error()})
 		return
 	}
 	s.outcomes <- outcome
@@ -181,7 +186,8 @@ func Hang(http.Handler) http.Handler {
 // Unsynced cannot tell: its cache is empty and its API server away.
 func Unsynced(http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusServiceUnavailable, map[string]string{"reason": "unsynced", "message": "the API server is away"})
+		answer(w, http.StatusServiceUnavailable,
+			map[string]string{"reason": "unsynced", "message": "the API server is away"})
 	})
 }
 

@@ -16,8 +16,8 @@
 //
 // Be aware:
 //   - Objects are neither completed nor validated, but where a client could come to rely on it.
-//   - Lists come in pages if a limit asks for them, and whole if they are asked for at version 0, as
-//     the real server does for what is in its watch cache. The pages are not of one moment: what
+//   - Lists come in pages if a limit asks for them, and whole if they are asked for at version 0,
+//     as the real server does for what is in its watch cache. The pages are not of one moment: what
 //     changes meanwhile may be in one of them.
 //   - Patches are JSON patches and merge patches; strategic ones are answered with 415.
 package apiserver

@@ -20,7 +20,8 @@ import (
 func client(t *testing.T, s *Server, form string) *rest.RESTClient {
 	t.Helper()
 	config := s.Config()
-	config.APIPath, config.GroupVersion, config.NegotiatedSerializer = "/api", &corev1.SchemeGroupVersion, codecs.WithoutConversion()
+	config.APIPath, config.GroupVersion, config.NegotiatedSerializer = "/api",
+		&corev1.SchemeGroupVersion, codecs.WithoutConversion()
 	config.AcceptContentTypes, config.ContentType = form, form
 	c, err := rest.RESTClientFor(config)
 	if err != nil {
@@ -49,7 +50,8 @@ func next(t *testing.T, w watch.Interface) string {
 			return fmt.Sprint(event.Type, " ", status.Code)
 		}
 		o := event.Object.(object)
-		return fmt.Sprint(event.Type, " ", o.GetName(), " at ", o.GetResourceVersion(), " ", len(o.GetAnnotations()))
+		return fmt.Sprint(event.Type, " ", o.GetName(), " at ", o.GetResourceVersion(), " ",
+			len(o.GetAnnotations()))
 	case <-time.After(30 * time.Second):
 		t.Fatal("a watch is silent")
 		return ""
@@ -95,7 +97,8 @@ func TestListsAndWatches(t *testing.T) {
 				got = append(got, next(t, w))
 			}
 			options.ResourceVersion, options.AllowWatchBookmarks = "", true
-			options.ResourceVersionMatch, options.SendInitialEvents = metav1.ResourceVersionMatchNotOlderThan, new(true)
+			options.ResourceVersionMatch, options.SendInitialEvents =
+				metav1.ResourceVersionMatchNotOlderThan, new(true)
 			streamed := open(options)
 			got = append(got, next(t, streamed), next(t, streamed))
 
@@ -122,7 +125,8 @@ func TestOlderServersRefuseToStreamLists(t *testing.T) {
 	s := Start(t)
 	s.WithoutWatchLists()
 	options := metav1.ListOptions{Watch: true, SendInitialEvents: new(true)}
-	_, err := client(t, s, jsonType).Get().Resource("pods").VersionedParams(&options, metav1.ParameterCodec).Watch(t.Context())
+	_, err := client(t, s, jsonType).Get().Resource("pods").VersionedParams(&options,
+		metav1.ParameterCodec).Watch(t.Context())
 	if !apierrors.IsInvalid(err) {
 		t.Errorf("error %v, want that it is invalid", err)
 	}
@@ -138,14 +142,19 @@ func TestPatches(t *testing.T) {
 		code int32  // 0: it is done
 		want string // the node's taints and conditions
 	}{
-		"a test that holds":      {types.JSONPatchType, path, `[{"op":"test","path":"/spec/taints/0/key","value":"t"},{"op":"remove","path":"/spec/taints/0"}]`, 0, "0 1"},
-		"a test that does not":   {types.JSONPatchType, path, `[{"op":"test","path":"/spec/taints/0/key","value":"other"},{"op":"remove","path":"/spec/taints/0"}]`, 422, "1 1"},
-		"no patch":               {types.JSONPatchType, path, `{}`, 400, "1 1"},
-		"an older version":       {types.JSONPatchType, path, `[{"op":"replace","path":"/metadata/resourceVersion","value":"0"}]`, 409, "1 1"},
-		"the status of the node": {types.MergePatchType, status, `{"status":{"conditions":[]},"spec":{"taints":[]}}`, 0, "1 0"},
-		"a node, not its status": {types.MergePatchType, path, `{"status":{"conditions":[]},"spec":{"taints":[]}}`, 0, "0 1"},
-		"another node":           {types.MergePatchType, "/api/v1/nodes/other", `{}`, 404, "1 1"},
-		"a strategic one":        {types.StrategicMergePatchType, path, `{}`, 415, "1 1"},
+		"a test that holds": {types.JSONPatchType, path,
+			`[{"op":"test","path":"/spec/taints/0/key","value":"t"},{"op":"remove","path":"/spec/taints/0"}]`, 0, "0 1"},
+		"a test that does not": {types.JSONPatchType, path,
+			`[{"op":"test","path":"/spec/taints/0/key","value":"other"},{"op":"remove","path":"/spec/taints/0"}]`, 422, "1 1"},
+		"no patch": {types.JSONPatchType, path, `{}`, 400, "1 1"},
+		"an older version": {types.JSONPatchType, path,
+			`[{"op":"replace","path":"/metadata/resourceVersion","value":"0"}]`, 409, "1 1"},
+		"the status of the node": {types.MergePatchType, status,
+			`{"status":{"conditions":[]},"spec":{"taints":[]}}`, 0, "1 0"},
+		"a node, not its status": {types.MergePatchType, path,
+			`{"status":{"conditions":[]},"spec":{"taints":[]}}`, 0, "0 1"},
+		"another node":    {types.MergePatchType, "/api/v1/nodes/other", `{}`, 404, "1 1"},
+		"a strategic one": {types.StrategicMergePatchType, path, `{}`, 415, "1 1"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -153,15 +162,19 @@ func TestPatches(t *testing.T) {
 			s := Start(t)
 			s.PutNode(&corev1.Node{
 				ObjectMeta: metav1.ObjectMeta{Name: "n"},
-				Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: "t", Effect: corev1.TaintEffectNoSchedule}}},
-				Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady}}},
+				Spec: corev1.NodeSpec{
+					Taints: []corev1.Taint{{Key: "t", Effect: corev1.TaintEffectNoSchedule}}},
+				Status: corev1.NodeStatus{
+					Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady}}},
 			})
-			err := client(t, s, jsonType).Patch(test.kind).AbsPath(test.path).Body([]byte(test.body)).Do(t.Context()).Error()
+			err := client(t, s, jsonType).Patch(test.kind).AbsPath(test.path).
+				Body([]byte(test.body)).Do(t.Context()).Error()
 			if got := code(err); got != test.code {
 				t.Errorf("error %v, want code %d", err, test.code)
 			}
 			node := s.Node("n")
-			if got := fmt.Sprint(len(node.Spec.Taints), len(node.Status.Conditions)); got != test.want {
+			if got := fmt.Sprint(len(node.Spec.Taints),
+				len(node.Status.Conditions)); got != test.want {
 				t.Errorf("taints and conditions %s, want %s", got, test.want)
 			}
 		})
@@ -182,7 +195,8 @@ func TestEvictions(t *testing.T) {
 	evict := func(uid string) int32 {
 		body := fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"a","namespace":"shop"},
 			"deleteOptions":{"preconditions":{"uid":%q}}}`, uid)
-		return code(client(t, s, jsonType).Post().Namespace("shop").Resource("pods").Name("a").SubResource("eviction").
+		return code(client(t, s, jsonType).Post().Namespace("shop").Resource("pods").Name("a").
+			SubResource("eviction").
 			Body([]byte(body)).MaxRetries(0).Do(t.Context()).Error())
 	}
 	got := []int32{evict("other")}
@@ -213,9 +227,11 @@ func TestEventsBelongToTheNamespaceOfTheirObject(t *testing.T) {
 		"default": {"", 0},
 		"other":   {"shop", http.StatusUnprocessableEntity},
 	} {
-		event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e"}, InvolvedObject: corev1.ObjectReference{Namespace: test.about}}
+		event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e"},
+			InvolvedObject: corev1.ObjectReference{Namespace: test.about}}
 		post := func() int32 {
-			return code(client(t, s, runtime.ContentTypeProtobuf).Post().Namespace(name).Resource("events").Body(event).Do(t.Context()).Error())
+			return code(client(t, s, runtime.ContentTypeProtobuf).Post().Namespace(name).
+				Resource("events").Body(event).Do(t.Context()).Error())
 		}
 		if got := post(); got != test.code {
 			t.Errorf("%s: code %d, want %d", name, got, test.code)

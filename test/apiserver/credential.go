@@ -18,8 +18,10 @@ import (
 // Token returns a token with the claims of a ServiceAccount's, unsigned: this server only compares.
 func Token(subject string, expires time.Time) string {
 	part := base64.RawURLEncoding.EncodeToString
-	claims := fmt.Sprintf(`{"iss":"https://kubernetes.default.svc","sub":%q,"exp":%d}`, subject, expires.Unix())
-	return part([]byte(`{"alg":"none"}`)) + "." + part([]byte(claims)) + "." + part([]byte("signature"))
+	claims := fmt.Sprintf(`{"iss":"https://kubernetes.default.svc","sub":%q,"exp":%d}`, subject,
+		expires.Unix())
+	return part([]byte(`{"alg":"none"}`)) + "." + part([]byte(claims)) + "." +
+		part([]byte("signature"))
 }
 
 // An authority is a CA.
@@ -70,7 +72,8 @@ func (a *authority) config(t testing.TB) *tls.Config {
 }
 
 // issue returns a certificate and its key.
-func (a *authority) issue(t testing.TB, name string, usage x509.ExtKeyUsage) (certPEM, keyPEM []byte) {
+func (a *authority) issue(t testing.TB, name string,
+	usage x509.ExtKeyUsage) (certPEM, keyPEM []byte) {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(2),

@@ -12,7 +12,10 @@ import (
 // Say answers with the Status of err, whatever is asked.
 func Say(err *apierrors.StatusError) Fault {
 	return func(http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { sendError(w, r, err) })
+		return http.HandlerFunc(func(w http.ResponseWriter,
+			r *http.Request) {
+			sendError(w, r, err)
+		})
 	}
 }
 
@@ -77,5 +80,8 @@ func First(n int, fault Fault) Fault {
 
 // Cut breaks the connection instead of an answer.
 func Cut(http.Handler) http.Handler {
-	return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	return http.HandlerFunc(func(http.ResponseWriter,
+		*http.Request) {
+		panic(http.ErrAbortHandler)
+	})
 }

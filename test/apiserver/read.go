@@ -35,7 +35,10 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("PATCH "+namespace+"/events/{name}", s.patch(s.events, ""))
 	mux.HandleFunc("GET /apis/node.k8s.io/v1/runtimeclasses/{name}", s.one(s.classes))
 	mux.HandleFunc("GET /apis/node.k8s.io/v1/runtimeclasses", s.many(s.classes))
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "404 page not found", http.StatusNotFound) })
+	mux.HandleFunc("/", func(w http.ResponseWriter,
+		_ *http.Request) {
+		http.Error(w, "404 page not found", http.StatusNotFound)
+	})
 	return mux
 }
 
@@ -76,7 +79,8 @@ func (s *Server) many(c *collection) http.HandlerFunc {
 		s.mu.Unlock()
 		p := pageOf(query, version)
 		if p.version < oldest {
-			sendError(w, r, apierrors.NewResourceExpired("The provided continue parameter is too old"))
+			sendError(w, r, apierrors.NewResourceExpired(
+				"The provided continue parameter is too old"))
 			return
 		}
 		objects, meta := p.cut(objects)

@@ -114,7 +114,8 @@ func (s *Server) PutNode(node *corev1.Node) {
 func (s *Server) PutHandler(class, handler string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.put(s.classes, key("", class), &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Handler: handler})
+	s.put(s.classes, key("", class),
+		&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Handler: handler})
 }
 
 // Pod returns a pod as it is now, nil if there is none.

@@ -63,8 +63,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, what watched) {
 	refused, dropped := listing && !s.streams, s.dropped
 	s.mu.Unlock()
 	if refused {
-		sendError(w, r, apierrors.NewInvalid(schema.GroupKind{Group: "meta.k8s.io", Kind: "ListOptions"}, "", field.ErrorList{
-			field.Forbidden(field.NewPath("sendInitialEvents"), "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"),
+		sendError(w, r, apierrors.NewInvalid(schema.GroupKind{Group: "meta.k8s.io",
+			Kind: "ListOptions"}, "", field.ErrorList{
+			field.Forbidden(field.NewPath("sendInitialEvents"), "sendInitialEvents is forbidden "+
+				"for watch unless the WatchList feature gate is enabled"),
 		}))
 		return
 	}
@@ -104,7 +106,8 @@ func (s *Server) sendInitial(out *stream, what watched, listing bool) int {
 		out.send(watch.Added, o)
 	}
 	if listing {
-		out.send(watch.Bookmark, bookmark(what, version, map[string]string{metav1.InitialEventsAnnotationKey: "true"}))
+		out.send(watch.Bookmark,
+			bookmark(what, version, map[string]string{metav1.InitialEventsAnnotationKey: "true"}))
 	}
 	return version
 }
@@ -113,10 +116,12 @@ func (s *Server) sendInitial(out *stream, what watched, listing bool) int {
 // next change; nil if the watch is over.
 func (s *Server) sendChanges(out *stream, what watched, from int) (int, <-chan struct{}) {
 	s.mu.Lock()
-	changes, changed, version, oldest := slices.Clone(s.history.changes), s.history.changed, s.history.version, s.history.oldest
+	changes, changed, version, oldest := slices.Clone(s.history.changes), s.history.changed,
+		s.history.version, s.history.oldest
 	s.mu.Unlock()
 	if from < oldest {
-		status := apierrors.NewResourceExpired("too old resource version: " + strconv.Itoa(from) + " (" + strconv.Itoa(oldest) + ")").Status()
+		status := apierrors.NewResourceExpired("too old resource version: " + strconv.Itoa(from) +
+			" (" + strconv.Itoa(oldest) + ")").Status()
 		out.send(watch.Error, &status)
 		return 0, nil
 	}

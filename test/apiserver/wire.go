@@ -27,8 +27,10 @@ var (
 func knownTypes() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion,
-		&corev1.Pod{}, &corev1.PodList{}, &corev1.Node{}, &corev1.NodeList{}, &corev1.Event{}, &corev1.EventList{})
-	scheme.AddKnownTypes(nodev1.SchemeGroupVersion, &nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{})
+		&corev1.Pod{}, &corev1.PodList{}, &corev1.Node{}, &corev1.NodeList{}, &corev1.Event{},
+		&corev1.EventList{})
+	scheme.AddKnownTypes(nodev1.SchemeGroupVersion, &nodev1.RuntimeClass{},
+		&nodev1.RuntimeClassList{})
 	scheme.AddKnownTypes(policyv1.SchemeGroupVersion, &policyv1.Eviction{})
 	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
 	return scheme
@@ -38,7 +40,8 @@ func knownTypes() *runtime.Scheme {
 func negotiate(r *http.Request) runtime.SerializerInfo {
 	for form := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
 		form, _, _ = strings.Cut(strings.TrimSpace(form), ";")
-		if info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), form); ok && form != "" {
+		if info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), form); ok &&
+			form != "" {
 			return info
 		}
 	}

@@ -66,7 +66,8 @@ func (s *Server) create(event *corev1.Event) *apierrors.StatusError {
 	}
 	if about != event.Namespace {
 		return apierrors.NewInvalid(s.events.kind, event.Name, field.ErrorList{
-			field.Invalid(field.NewPath("involvedObject", "namespace"), event.InvolvedObject.Namespace, "does not match event.namespace"),
+			field.Invalid(field.NewPath("involvedObject", "namespace"),
+				event.InvolvedObject.Namespace, "does not match event.namespace"),
 		})
 	}
 	s.put(s.events, name, event)
@@ -82,7 +83,8 @@ func (s *Server) patch(c *collection, subresource string) http.HandlerFunc {
 			sendError(w, r, err)
 			return
 		}
-		o, err := s.apply(c, r, patch{types.PatchType(r.Header.Get("Content-Type")), body, subresource})
+		o, err := s.apply(c, r, patch{types.PatchType(r.Header.Get("Content-Type")), body,
+			subresource})
 		if err != nil {
 			sendError(w, r, err)
 			return
@@ -116,7 +118,8 @@ func (s *Server) apply(c *collection, r *http.Request, p patch) (object, *apierr
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	if after.GetResourceVersion() != before.GetResourceVersion() {
-		return nil, apierrors.NewConflict(c.resource, before.GetName(), fmt.Errorf("the object has been modified"))
+		return nil, apierrors.NewConflict(c.resource, before.GetName(),
+			fmt.Errorf("the object has been modified"))
 	}
 	after = p.within(before, after)
 	s.put(c, key(before.GetNamespace(), before.GetName()), after)
@@ -137,10 +140,12 @@ func (p patch) change(document []byte) ([]byte, *apierrors.StatusError) {
 	case types.MergePatchType:
 		changed, err = jsonpatch.MergePatch(document, p.body)
 	default:
-		return nil, apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch", schema.GroupResource{}, "", string(p.kind), 0, false)
+		return nil, apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch",
+			schema.GroupResource{}, "", string(p.kind), 0, false)
 	}
 	if err != nil {
-		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "",
+			schema.GroupResource{}, "", err.Error(), 0, false)
 	}
 	return changed, nil
 }
@@ -180,10 +185,12 @@ func (s *Server) evict(w http.ResponseWriter, r *http.Request) {
 		sendError(w, r, err)
 		return
 	}
-	send(w, r, http.StatusCreated, &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
+	send(w, r, http.StatusCreated,
+		&metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }
 
-func (s *Server) remove(namespace, name string, eviction *policyv1.Eviction) *apierrors.StatusError {
+func (s *Server) remove(namespace, name string,
+	eviction *policyv1.Eviction) *apierrors.StatusError {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pod, err := s.pods.get(namespace, name)
@@ -192,13 +199,17 @@ func (s *Server) remove(namespace, name string, eviction *policyv1.Eviction) *ap
 	}
 	if options := eviction.DeleteOptions; options != nil && options.Preconditions != nil {
 		if uid := options.Preconditions.UID; uid != nil && *uid != pod.GetUID() {
-			return apierrors.NewConflict(s.pods.resource, name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s)", *uid, pod.GetUID()))
+			return apierrors.NewConflict(s.pods.resource, name,
+				fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s)",
+					*uid, pod.GetUID()))
 		}
 	}
 	if s.budgets[key(namespace, name)] {
-		err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+		err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's "+
+			"disruption budget.", 0)
 		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
-			Type: policyv1.DisruptionBudgetCause, Message: "The disruption budget web needs 1 healthy pods and has 1 currently",
+			Type: policyv1.DisruptionBudgetCause, Message: "The disruption budget web needs 1 " +
+				"healthy pods and has 1 currently",
 		})
 		return err
 	}

@@ -56,26 +56,31 @@ func (n *node) cases() []testCase {
 	away := filepath.Join(n.state, "nobody.sock")
 	return []testCase{
 		{
-			name: "an empty static program in Go", program: n.programs.empty, command: "ADD", told: ours,
+			name: "an empty static program in Go", program: n.programs.empty, command: "ADD",
+			told: ours,
 		},
 		{
 			name: "VERSION", program: n.programs.plugin, command: "VERSION", told: ours,
 		},
 		{
-			name: "pod not ours, told by the runtime", program: n.programs.plugin, command: "ADD", told: unmeshed,
+			name: "pod not ours, told by the runtime", program: n.programs.plugin, command: "ADD",
+			told: unmeshed,
 			want: outcome{"skipped", "runtime"}, budget: 3,
 		},
 		{
-			name: "ours, agent's cache, nftables", program: n.programs.plugin, command: "ADD", told: ours,
+			name: "ours, agent's cache, nftables", program: n.programs.plugin, command: "ADD",
+			told: ours,
 			want: outcome{"redirected", "agent"}, rules: withNFTables, budget: 4.5,
 		},
 		{
-			name: "ours, API server over TLS, nftables", program: n.programs.plugin, command: "ADD", told: ours,
+			name: "ours, API server over TLS, nftables", program: n.programs.plugin, command: "ADD",
+			told: ours,
 			conf: map[string]any{"agentSocket": away},
 			want: outcome{"redirected", "api"}, rules: withNFTables, budget: 7.5,
 		},
 		{
-			name: "ours, agent's cache, iptables-nft", program: n.programs.plugin, command: "ADD", told: ours,
+			name: "ours, agent's cache, iptables-nft", program: n.programs.plugin, command: "ADD",
+			told: ours,
 			conf: map[string]any{"backend": "iptables-nft"},
 			want: outcome{"redirected", "agent"}, rules: withIptables, budget: 10,
 		},
@@ -88,7 +93,8 @@ const manyPods = 110
 // together is the case of which many are started at once.
 func (n *node) together() testCase {
 	return testCase{
-		name: "ours, agent's cache, nftables", program: n.programs.plugin, command: "ADD", told: told(n.pods[0]),
+		name: "ours, agent's cache, nftables", program: n.programs.plugin, command: "ADD",
+		told: told(n.pods[0]),
 		want: outcome{"redirected", "agent"}, rules: withNFTables,
 	}
 }

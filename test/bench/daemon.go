@@ -53,7 +53,8 @@ func measureDaemon(t testing.TB) daemon {
 		}
 	}
 	const network = `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"}]}`
-	if err := os.WriteFile(filepath.Join(dir, "conf", "10-pods.conflist"), []byte(network), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "conf", "10-pods.conflist"), []byte(network),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -63,10 +64,15 @@ func measureDaemon(t testing.TB) daemon {
 	listen := l.Addr().String()
 	l.Close()
 	p := build(t)
-	cmd := exec.CommandContext(t.Context(), p.installer, "run", "--node-name", "node-0", "--kubeconfig", api.Kubeconfig(),
-		"--token-file", api.TokenFile(), "--ca-file", api.CAFile(), "--api-server", "https://127.0.0.1:6443",
-		"--conf-dir", filepath.Join(dir, "conf"), "--bin-dir", filepath.Join(dir, "bin"), "--run-dir", filepath.Join(dir, "run"),
-		"--runtime-socket", filepath.Join(dir, "none"), "--plugin-binary", p.plugin, "--listen", listen, "--repair", "off") // whose pods do not run
+	cmd := exec.CommandContext(t.Context(), p.installer, "run", "--node-name", "node-0",
+		"--kubeconfig", api.Kubeconfig(),
+		"--token-file", api.TokenFile(), "--ca-file", api.CAFile(), "--api-server",
+		"https://127.0.0.1:6443",
+		"--conf-dir", filepath.Join(dir, "conf"), "--bin-dir", filepath.Join(dir, "bin"),
+		"--run-dir", filepath.Join(dir, "run"),
+		// whose pods do not run
+		"--runtime-socket", filepath.Join(dir, "none"), "--plugin-binary", p.plugin, "--listen",
+		listen, "--repair", "off")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -86,7 +92,8 @@ func measureDaemon(t testing.TB) daemon {
 func awaitReady(t testing.TB, address string) {
 	t.Helper()
 	said := ""
-	for end := time.Now().Add(startTimeout); time.Now().Before(end) && t.Context().Err() == nil; rest(t.Context(), 50*time.Millisecond) {
+	for end := time.Now().Add(startTimeout); time.Now().Before(end) &&
+		t.Context().Err() == nil; rest(t.Context(), 50*time.Millisecond) {
 		resp, err := http.Get(address + "/readyz")
 		if err != nil {
 			said = err.Error()

@@ -8,10 +8,11 @@
 // It needs root, and fails if a call fails, but never because one was slow.
 //
 // Be aware:
-//   - The node and its pods are network namespaces without a name, and agent and API server are those of the tests, in this
-//     process. All pods' namespaces are kept until the end: else the kernel would clean up while others are measured.
-//   - On a busy machine, cases that talk to somebody wait more often than an empty program does. Their ratios of CPU time
-//     stay what they are.
+//   - The node and its pods are network namespaces without a name, and agent and API server are
+//     those of the tests, in this process. All pods' namespaces are kept until the end: else the
+//     kernel would clean up while others are measured.
+//   - On a busy machine, cases that talk to somebody wait more often than an empty program does.
+//     Their ratios of CPU time stay what they are.
 package main
 
 import (
@@ -40,7 +41,8 @@ func work(runs int, out io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if os.Geteuid() != 0 {
-		fmt.Fprintln(out, "The table of the plugin's speed needs root: it makes network namespaces.")
+		fmt.Fprintln(out,
+			"The table of the plugin's speed needs root: it makes network namespaces.")
 		return nil
 	}
 	var r report

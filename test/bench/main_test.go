@@ -30,7 +30,8 @@ func TestTable(t *testing.T) {
 	t.Parallel()
 	ms := func(wall ...int) (all []took) {
 		for _, w := range wall {
-			all = append(all, took{wall: time.Duration(w) * time.Millisecond, cpu: 1500 * time.Microsecond, memory: int64(w) << 20})
+			all = append(all, took{wall: time.Duration(w) * time.Millisecond,
+				cpu: 1500 * time.Microsecond, memory: int64(w) << 20})
 		}
 		return all
 	}
@@ -41,9 +42,11 @@ func TestTable(t *testing.T) {
 			{testCase: testCase{name: "in time", budget: 3}, took: ms(3, 1, 21)},
 			{testCase: testCase{name: "late", budget: 11}, took: ms(12, 12, 9)},
 		},
-		rushes: []rush{{700 * time.Millisecond, 70 * time.Millisecond}, {500 * time.Millisecond, 50 * time.Millisecond}},
+		rushes: []rush{{700 * time.Millisecond, 70 * time.Millisecond},
+			{500 * time.Millisecond, 50 * time.Millisecond}},
 		binary: 17 << 20,
-		daemon: daemon{anonymous: 12 << 20, resident: 51 << 20, most: 60 << 20, cpu: 20 * time.Millisecond},
+		daemon: daemon{anonymous: 12 << 20, resident: 51 << 20, most: 60 << 20,
+			cpu: 20 * time.Millisecond},
 	}
 	var out strings.Builder
 	r.print(&out)

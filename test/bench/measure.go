@@ -116,14 +116,16 @@ func (n *node) judge(c testCase, cmd *exec.Cmd, log string, err error) {
 		err = json.Unmarshal([]byte(line), &have)
 	}
 	if err != nil || have != c.want {
-		n.t.Fatalf("%s: %+v, %v, want %+v\nstandard output: %s\nstandard error: %s", c.name, have, err, c.want, cmd.Stdout, cmd.Stderr)
+		n.t.Fatalf("%s: %+v, %v, want %+v\nstandard output: %s\nstandard error: %s", c.name, have,
+			err, c.want, cmd.Stdout, cmd.Stderr)
 	}
 }
 
 // verify ends it all if the pod's rules are not those that its policy asks for.
 func (n *node) verify(c testCase, s sandbox) {
 	n.t.Helper()
-	recorded, err := record.Dir(n.state).Read(record.Attachment{Container: s.container, Interface: "eth0"})
+	recorded, err := record.Dir(n.state).
+		Read(record.Attachment{Container: s.container, Interface: "eth0"})
 	if err != nil {
 		n.t.Fatalf("%s: %v", c.name, err)
 	}

@@ -59,13 +59,16 @@ func build(t testing.TB) programs {
 	t.Helper()
 	const module = "github.com/sidecar-cni/sidecar-cni/"
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", dir+"/",
-		module+"plugin", module+"installer", module+"test/bench/empty", module+"test/bench/stopwatch")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o",
+		dir+"/",
+		module+"plugin", module+"installer", module+"test/bench/empty",
+		module+"test/bench/stopwatch")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build programs: %v\n%s", err, out)
 	}
-	return programs{filepath.Join(dir, "plugin"), filepath.Join(dir, "installer"), filepath.Join(dir, "empty"), filepath.Join(dir, "stopwatch")}
+	return programs{filepath.Join(dir, "plugin"), filepath.Join(dir, "installer"),
+		filepath.Join(dir, "empty"), filepath.Join(dir, "stopwatch")}
 }
 
 // tmpfs makes a directory in memory, as that of the records is on a node.
@@ -98,12 +101,14 @@ func (n *node) process(c testCase, s sandbox, words ...string) *exec.Cmd {
 	words = append(words, c.program)
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + filepath.Dir(c.program), "CNI_COMMAND=" + c.command, "CNI_NETNS=" + s.netns.Path(),
+		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + filepath.Dir(c.program),
+		"CNI_COMMAND=" + c.command, "CNI_NETNS=" + s.netns.Path(),
 		"CNI_CONTAINERID=" + s.container, "CNI_IFNAME=eth0",
 		fmt.Sprintf("CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=%s;K8S_POD_NAME=%s;K8S_POD_INFRA_CONTAINER_ID=%s;K8S_POD_UID=%s",
 			s.pod.Namespace, s.pod.Name, s.container, s.pod.UID),
 	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(n.stdin(c)), &bytes.Buffer{}, &bytes.Buffer{}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(n.stdin(c)), &bytes.Buffer{},
+		&bytes.Buffer{}
 	return cmd
 }
 
@@ -112,13 +117,15 @@ func (n *node) stdin(c testCase) []byte {
 	conf := map[string]any{
 		"cniVersion": "1.0.0", "name": "pods", "type": "sidecar-cni",
 		"capabilities": map[string]bool{"io.kubernetes.cri.pod-annotations": true, "dns": true},
-		"backend":      "nftables", "agentSocket": n.agent.Socket(), "kubeconfig": n.api.Kubeconfig(), "stateDir": n.state,
+		"backend":      "nftables", "agentSocket": n.agent.Socket(),
+		"kubeconfig": n.api.Kubeconfig(), "stateDir": n.state,
 		"excludeNamespaces": []string{"kube-system", "mesh-system"},
 		"runtimeConfig": map[string]any{
 			"io.kubernetes.cri.pod-annotations": c.told,
 			"dns": map[string]any{
 				"Servers": []string{"10.96.0.10"}, "Options": []string{"ndots:5"},
-				"Searches": []string{"shop.svc.cluster.local", "svc.cluster.local", "cluster.local"},
+				"Searches": []string{"shop.svc.cluster.local", "svc.cluster.local",
+					"cluster.local"},
 			},
 		},
 		"prevResult": json.RawMessage(previous),

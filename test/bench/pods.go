@@ -31,10 +31,12 @@ func podName(i int) string { return fmt.Sprintf("web-6d4cf56db6-%05d", i) }
 func cached(pod *corev1.Pod) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Labels: pod.Labels, Annotations: pod.Annotations,
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Labels: pod.Labels,
+			Annotations: pod.Annotations,
 		},
 		Spec: corev1.PodSpec{
-			InitContainers: deciding(pod.Spec.InitContainers), Containers: deciding(pod.Spec.Containers),
+			InitContainers: deciding(pod.Spec.InitContainers),
+			Containers:     deciding(pod.Spec.Containers),
 		},
 	}
 }
@@ -50,7 +52,8 @@ func deciding(containers []corev1.Container) []corev1.Container {
 			k.Env = append(k.Env, e)
 		}
 		if sc := c.SecurityContext; sc != nil {
-			k.SecurityContext = &corev1.SecurityContext{RunAsUser: sc.RunAsUser, RunAsGroup: sc.RunAsGroup}
+			k.SecurityContext = &corev1.SecurityContext{RunAsUser: sc.RunAsUser,
+				RunAsGroup: sc.RunAsGroup}
 		}
 		kept = append(kept, k)
 	}

@@ -50,12 +50,15 @@ func quantile[T any, V time.Duration | int64](share float64, all []T, of func(T)
 }
 
 func (r report) print(out io.Writer) {
-	fmt.Fprintf(out, "\nThe plugin's speed in milliseconds, on %d cores; rounds in which all cases took turns: %d\n\n",
+	fmt.Fprintf(out, "\nThe plugin's speed in milliseconds, on %d cores; rounds in which all "+
+		"cases took turns: %d\n\n",
 		runtime.NumCPU(), len(r.rows[0].took))
 	empty, version := r.rows[0].wall(median), r.rows[1].wall(median)
-	lines := [][]string{{"", "wall", "p95", "CPU", "to empty", "budget", "", "to VERSION", "memory"}}
+	lines := [][]string{{"", "wall", "p95", "CPU", "to empty", "budget", "", "to VERSION",
+		"memory"}}
 	for _, row := range r.rows {
-		line := []string{row.name, millis(row.wall(median)), millis(row.wall(0.95)), millis(row.cpu())}
+		line := []string{row.name, millis(row.wall(median)), millis(row.wall(0.95)),
+			millis(row.cpu())}
 		line = append(line, compare(row.wall(median), empty, row.budget)...)
 		lines = append(lines, append(line, ratio(row.wall(median), version), mebi(row.memory())))
 	}
@@ -74,15 +77,22 @@ func (r report) totals() [][]string {
 	}
 	return [][]string{
 		{"", "", "budget", ""},
-		{fmt.Sprintf("%d ADDs together, agent's cache, nftables", manyPods), millis(all) + " ms", millis(rushBudget) + " ms", mark(all <= rushBudget)},
+		{fmt.Sprintf("%d ADDs together, agent's cache, nftables", manyPods), millis(all) + " ms",
+			millis(rushBudget) + " ms", mark(all <= rushBudget)},
 		{"  the slowest of them", millis(slowest) + " ms", "", ""},
 		{"binary, stripped", mebi(r.binary), mebi(binaryBudget), mark(r.binary <= binaryBudget)},
-		{"resident memory, at most", mebi(memory), mebi(memoryBudget), mark(memory <= memoryBudget)},
+		{"resident memory, at most", mebi(memory), mebi(memoryBudget),
+			mark(memory <= memoryBudget)},
 		{"", "", "", ""},
-		{fmt.Sprintf("the agent, with %d pods of %d: anonymous memory", podsOnNode, podsInCluster), mebi(r.daemon.anonymous), mebi(anonymousBudget), mark(r.daemon.anonymous <= anonymousBudget)},
-		{"  resident", mebi(r.daemon.resident), mebi(residentBudget), mark(r.daemon.resident <= residentBudget)},
-		{"  resident, at most", mebi(r.daemon.most), mebi(residentBudget), mark(r.daemon.most <= residentBudget)},
-		{fmt.Sprintf("  CPU in %v when nothing happens", quietTime), millis(r.daemon.cpu) + " ms", "", ""},
+		{fmt.Sprintf("the agent, with %d pods of %d: anonymous memory", podsOnNode, podsInCluster),
+			mebi(r.daemon.anonymous), mebi(anonymousBudget),
+			mark(r.daemon.anonymous <= anonymousBudget)},
+		{"  resident", mebi(r.daemon.resident), mebi(residentBudget),
+			mark(r.daemon.resident <= residentBudget)},
+		{"  resident, at most", mebi(r.daemon.most), mebi(residentBudget),
+			mark(r.daemon.most <= residentBudget)},
+		{fmt.Sprintf("  CPU in %v when nothing happens", quietTime), millis(r.daemon.cpu) + " ms",
+			"", ""},
 	}
 }
 
@@ -91,10 +101,14 @@ func compare(have, base time.Duration, budget float64) []string {
 	if budget == 0 {
 		return []string{ratio(have, base), "", ""}
 	}
-	return []string{ratio(have, base), fmt.Sprintf("%.1f", budget), mark(float64(have) <= budget*float64(base))}
+	return []string{ratio(have, base), fmt.Sprintf("%.1f", budget),
+		mark(float64(have) <= budget*float64(base))}
 }
 
-func ratio(have, base time.Duration) string { return fmt.Sprintf("%.2f", float64(have)/float64(base)) }
+func ratio(have, base time.Duration) string {
+	return fmt.Sprintf("%.2f",
+		float64(have)/float64(base))
+}
 
 func mark(holds bool) string {
 	if holds {

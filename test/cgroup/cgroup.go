@@ -42,7 +42,8 @@ func New(t testing.TB, limit int64) *Memory {
 	settings := map[string]string{"memory.limit_in_bytes": strconv.FormatInt(limit, 10)}
 	if _, err := os.Stat(filepath.Join(m.seen, "memory.limit_in_bytes")); err != nil {
 		m = &Memory{seen: root, v2: true}
-		settings = map[string]string{"memory.max": strconv.FormatInt(limit, 10), "memory.swap.max": "0"}
+		settings = map[string]string{"memory.max": strconv.FormatInt(limit, 10),
+			"memory.swap.max": "0"}
 		delegate := filepath.Join(root, "cgroup.subtree_control")
 		if err := os.WriteFile(delegate, []byte("+memory"), 0); err != nil {
 			t.Fatalf("find the memory controller: %v", err)
@@ -81,7 +82,8 @@ func (m *Memory) remove(t testing.TB) {
 // Command is a program that runs in the cgroup and sees it where a container sees its own.
 func (m *Memory) Command(name string, args ...string) *exec.Cmd {
 	const script = `echo $$ >"$1/cgroup.procs" && mount --bind "$1" "$2" && shift 2 && exec "$@"`
-	unshare := []string{"--mount", "--propagation", "private", "sh", "-c", script, "sh", m.dir, m.seen, name}
+	unshare := []string{"--mount", "--propagation", "private", "sh", "-c", script, "sh", m.dir,
+		m.seen, name}
 	return exec.Command("unshare", append(unshare, args...)...)
 }
 

@@ -16,12 +16,15 @@ import (
 func Build(ctx context.Context, dir string) error {
 	// In the module's own folder go build needs no network, once the module cache is filled; go
 	// install would.
-	plugins, err := goTool(ctx, dir, "list", "-m", "-f", "{{.Dir}}", "github.com/containernetworking/plugins")
+	plugins, err := goTool(ctx, dir, "list", "-m", "-f", "{{.Dir}}",
+		"github.com/containernetworking/plugins")
 	if err != nil {
 		return err
 	}
-	_, err1 := goTool(ctx, dir, "build", "-C", plugins, "-trimpath", "-o", dir+"/", "./plugins/main/bridge", "./plugins/ipam/host-local")
-	_, err2 := goTool(ctx, dir, "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, "sidecar-cni"), "github.com/sidecar-cni/sidecar-cni/plugin")
+	_, err1 := goTool(ctx, dir, "build", "-C", plugins, "-trimpath", "-o", dir+"/",
+		"./plugins/main/bridge", "./plugins/ipam/host-local")
+	_, err2 := goTool(ctx, dir, "build", "-trimpath", "-ldflags", "-s -w", "-o",
+		filepath.Join(dir, "sidecar-cni"), "github.com/sidecar-cni/sidecar-cni/plugin")
 	return errors.Join(err1, err2)
 }
 

@@ -41,8 +41,10 @@ func (n *Node) start(c call) *exec.Cmd {
 	words := slices.Concat(c.within, []string{filepath.Join(programs(n.t), "sidecar-cni")})
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + programs(n.t), "CNI_COMMAND=" + c.command, "CNI_NETNS=" + c.at.NetNS,
-		"CNI_CONTAINERID=" + c.at.ContainerID, "CNI_IFNAME=" + c.at.IfName, "CNI_ARGS=" + strings.Join(args, ";"),
+		"PATH=" + os.Getenv("PATH"), "CNI_PATH=" + programs(n.t), "CNI_COMMAND=" + c.command,
+		"CNI_NETNS=" + c.at.NetNS,
+		"CNI_CONTAINERID=" + c.at.ContainerID, "CNI_IFNAME=" + c.at.IfName,
+		"CNI_ARGS=" + strings.Join(args, ";"),
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &bytes.Buffer{}, &bytes.Buffer{}
 	if c.prepare != nil {

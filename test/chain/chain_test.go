@@ -69,7 +69,8 @@ func (n *Node) wantUntouchedResult(version string, result types.Result) {
 		n.t.Errorf("result (-bridge +chain):\n%s", diff)
 	}
 	if result.Version() != version || ours.out["cniVersion"] != version {
-		n.t.Errorf("version %s, printed as %v, want %s", result.Version(), ours.out["cniVersion"], version)
+		n.t.Errorf("version %s, printed as %v, want %s", result.Version(), ours.out["cniVersion"],
+			version)
 	}
 }
 
@@ -85,20 +86,25 @@ func (n *Node) wantFates(ns *netns.NS, at *libcni.RuntimeConf, result types.Resu
 	gateway, _ := netip.AddrFromSlice(current.IPs[0].Gateway)
 	own, gateway = own.Unmap(), gateway.Unmap()
 	sidecar := netns.Identity{UID: 1337, GID: 1337}
-	ns.Listen(n.t, netns.Listener{Who: "proxy", As: sidecar, TCP: []uint16{15001, 15006}, Addr: netip.IPv4Unspecified()})
-	ns.Listen(n.t, netns.Listener{Who: "app", As: netns.Identity{UID: 1000, GID: 1000}, TCP: []uint16{8080, 15020}, Addr: netip.IPv4Unspecified()})
-	n.Host.Listen(n.t, netns.Listener{Who: "world", TCP: []uint16{80}, Addr: netip.IPv4Unspecified()})
+	ns.Listen(n.t, netns.Listener{Who: "proxy", As: sidecar, TCP: []uint16{15001, 15006},
+		Addr: netip.IPv4Unspecified()})
+	ns.Listen(n.t, netns.Listener{Who: "app", As: netns.Identity{UID: 1000, GID: 1000},
+		TCP: []uint16{8080, 15020}, Addr: netip.IPv4Unspecified()})
+	n.Host.Listen(n.t, netns.Listener{Who: "world", TCP: []uint16{80},
+		Addr: netip.IPv4Unspecified()})
 
 	rules := n.Rules(at)
 	out := func(as netns.Identity) redirect.Packet {
 		return redirect.Packet{
-			Out: "eth0", Protocol: redirect.TCP, Source: netip.AddrPortFrom(own, 40000), Destination: netip.AddrPortFrom(gateway, 80),
-			Owner: &redirect.Owner{UID: as.UID, GID: as.GID},
+			Out: "eth0", Protocol: redirect.TCP, Source: netip.AddrPortFrom(own, 40000),
+			Destination: netip.AddrPortFrom(gateway, 80),
+			Owner:       &redirect.Owner{UID: as.UID, GID: as.GID},
 		}
 	}
 	in := func(port uint16) redirect.Packet {
 		return redirect.Packet{
-			In: "eth0", Protocol: redirect.TCP, Source: netip.AddrPortFrom(gateway, 40000), Destination: netip.AddrPortFrom(own, port),
+			In: "eth0", Protocol: redirect.TCP, Source: netip.AddrPortFrom(gateway, 40000),
+			Destination: netip.AddrPortFrom(own, port),
 		}
 	}
 	for name, c := range map[string]struct {
@@ -112,7 +118,8 @@ func (n *Node) wantFates(ns *netns.NS, at *libcni.RuntimeConf, result types.Resu
 		"the kubelet asks":          {n.Host, in(15020), "app"},
 	} {
 		fate := redirect.Simulate(rules, c.packet)
-		want := netns.Report{Who: c.passes, Port: c.packet.Destination.Port(), Original: c.packet.Destination}
+		want := netns.Report{Who: c.passes, Port: c.packet.Destination.Port(),
+			Original: c.packet.Destination}
 		if fate.Outcome == redirect.Redirected {
 			want.Who, want.Port = "proxy", fate.Port
 		}
@@ -138,7 +145,8 @@ func (n *Node) wantChecked(list *libcni.NetworkConfigList, at *libcni.RuntimeCon
 	}
 	ns.Run(n.t, "", "nft", "flush chain inet sidecar-cni ISTIO_OUTPUT")
 	var refusal *types.Error
-	if err := n.check(list, at); !errors.As(err, &refusal) || refusal.Code != 104 || !strings.Contains(refusal.Msg, "ISTIO_OUTPUT") {
+	if err := n.check(list, at); !errors.As(err, &refusal) || refusal.Code != 104 ||
+		!strings.Contains(refusal.Msg, "ISTIO_OUTPUT") {
 		n.t.Errorf("CHECK of a pod whose rules are gone: %v", err)
 	}
 }
@@ -157,7 +165,8 @@ func TestGCAndStatusThroughLibcni(t *testing.T) {
 	var gcErr, statusErr error
 	n.Host.Do(t, func() {
 		gcErr = n.cni.GCNetworkList(t.Context(), list, &libcni.GCArgs{
-			ValidAttachments: []types.GCAttachment{{ContainerID: first.ContainerID, IfName: "eth0"}},
+			ValidAttachments: []types.GCAttachment{{ContainerID: first.ContainerID,
+				IfName: "eth0"}},
 		})
 		statusErr = n.cni.GetStatusNetworkList(t.Context(), list)
 	})
@@ -188,7 +197,8 @@ func TestWithoutAResultBefore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(Object{"cniVersion": version}, n.Last("sidecar-cni").out); diff != "" || result.Version() != version {
+			if diff := cmp.Diff(Object{"cniVersion": version},
+				n.Last("sidecar-cni").out); diff != "" || result.Version() != version {
 				t.Errorf("answer (-want +got):\n%s", diff)
 			}
 			n.wantRedirected(ns, at)
@@ -201,7 +211,8 @@ func TestWithoutAResultBefore(t *testing.T) {
 
 // A node is upgraded piece by piece: the binary may be older or newer than the entry.
 func TestNewerAndOlderConfigurations(t *testing.T) {
-	newer := Object{"sidecars": Object{"ambient": true}, "redirect": Object{"ports": Object{"admin": 15000}}, "dnsCapture": "all"}
+	newer := Object{"sidecars": Object{"ambient": true},
+		"redirect": Object{"ports": Object{"admin": 15000}}, "dnsCapture": "all"}
 	older := Object{"capabilities": nil, "kubeconfig": nil, "deadline": nil}
 	for name, entry := range map[string]Object{"newer": newer, "older": older} {
 		t.Run(name, func(t *testing.T) {
@@ -219,7 +230,8 @@ func TestNewerAndOlderConfigurations(t *testing.T) {
 				t.Fatal(err)
 			}
 			n.wantRedirected(ns, at)
-			if warned := strings.Contains(n.Last("sidecar-cni").Stderr, `unknown key \"sidecars\"`); warned != (name == "newer") {
+			if warned := strings.Contains(n.Last("sidecar-cni").Stderr,
+				`unknown key \"sidecars\"`); warned != (name == "newer") {
 				t.Errorf("log: %s", n.Last("sidecar-cni").Stderr)
 			}
 		})
@@ -231,7 +243,8 @@ func TestTheAPIServerStandsInForTheAgent(t *testing.T) {
 	n, ns, pod := newNode(t), netns.New(t), Meshed("web-0", nil)
 	api := apiserver.StartIn(t, n.Host)
 	api.Put(pod)
-	entry := n.Entry(Object{"agentSocket": filepath.Join(n.Dir, "nobody"), "kubeconfig": api.Kubeconfig()})
+	entry := n.Entry(Object{"agentSocket": filepath.Join(n.Dir, "nobody"),
+		"kubeconfig": api.Kubeconfig()})
 	at := Attachment(pod, ns)
 	if _, err := n.Add(n.Network("1.1.0", n.Bridge(), entry), at); err != nil {
 		t.Fatal(err)
@@ -243,12 +256,14 @@ func TestTheAPIServerStandsInForTheAgent(t *testing.T) {
 func TestARefusalEndsTheChain(t *testing.T) {
 	t.Parallel()
 	n, ns := newNode(t), netns.New(t)
-	pod := Meshed("web-0", map[string]string{"traffic.sidecar.istio.io/includeInboundPorts": "eighty"})
+	pod := Meshed("web-0", map[string]string{
+		"traffic.sidecar.istio.io/includeInboundPorts": "eighty"})
 	n.agent.Put(pod)
 	list, at := n.Network("1.1.0", n.Bridge(), n.Entry(nil)), Attachment(pod, ns)
 	_, err := n.Add(list, at)
 	var refusal *types.Error
-	if !errors.As(err, &refusal) || refusal.Code != 100 || !strings.Contains(refusal.Msg, `includeInboundPorts: "eighty"`) {
+	if !errors.As(err, &refusal) || refusal.Code != 100 ||
+		!strings.Contains(refusal.Msg, `includeInboundPorts: "eighty"`) {
 		t.Errorf("ADD: %v", err)
 	}
 	if err := n.del(list, at); err != nil {
@@ -262,7 +277,8 @@ func TestARefusalEndsTheChain(t *testing.T) {
 // An entry and a drop-in may both be there for a while.
 func TestTwiceInAChain(t *testing.T) {
 	t.Parallel()
-	n, ns, pod := newNode(t), netns.New(t), Meshed("web-0", map[string]string{"sidecar.istio.io/interceptionMode": "TPROXY"})
+	n, ns, pod := newNode(t), netns.New(t),
+		Meshed("web-0", map[string]string{"sidecar.istio.io/interceptionMode": "TPROXY"})
 	n.agent.Put(pod)
 	list, at := n.Network("1.1.0", n.Bridge(), n.Entry(nil), n.Entry(nil)), Attachment(pod, ns)
 	if _, err := n.Add(list, at); err != nil {

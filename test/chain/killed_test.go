@@ -35,7 +35,8 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			t.Parallel()
 			n := newNode(t)
 			pod := Meshed("web-0", map[string]string{
-				"sidecar.istio.io/interceptionMode": "TPROXY", "traffic.sidecar.istio.io/excludeOutboundIPRanges": "192.0.2.0/24,2001:db8::/32",
+				"sidecar.istio.io/interceptionMode":                "TPROXY",
+				"traffic.sidecar.istio.io/excludeOutboundIPRanges": "192.0.2.0/24,2001:db8::/32",
 			})
 			n.agent.Put(pod)
 			add := call{command: "ADD", conf: Object{"backend": row.backend}}
@@ -94,7 +95,8 @@ func TestKilledAtEveryStep(t *testing.T) {
 	n := newNode(t)
 	pod := Meshed("web-0", map[string]string{"sidecar.istio.io/interceptionMode": "TPROXY"})
 	n.agent.Put(pod)
-	for step, least := range map[string]int{"setns": 2, "sendto": 5, "recvfrom": 5, "openat": 4, "write": 3, "renameat": 1} {
+	for step, least := range map[string]int{"setns": 2, "sendto": 5, "recvfrom": 5, "openat": 4,
+		"write": 3, "renameat": 1} {
 		killed := 0
 		for n.killedAt(step, killed+1, pod) {
 			killed++

@@ -33,19 +33,24 @@ func worst() map[string]map[string]string {
 	)
 	return map[string]map[string]string{
 		"CIDRs of IPv4": {
-			traffic + "includeOutboundIPRanges": list(5050, ipv4), traffic + "excludeOutboundIPRanges": list(5050, ipv4),
+			traffic + "includeOutboundIPRanges": list(5050, ipv4),
+			traffic + "excludeOutboundIPRanges": list(5050, ipv4),
 		},
 		"CIDRs of IPv6": {
-			traffic + "includeOutboundIPRanges": list(5050, ipv6), traffic + "excludeOutboundIPRanges": list(5050, ipv6),
+			traffic + "includeOutboundIPRanges": list(5050, ipv6),
+			traffic + "excludeOutboundIPRanges": list(5050, ipv6),
 		},
 		"CIDRs and virtual interfaces": {
 			traffic + "includeOutboundIPRanges": list(9000, ipv4),
-			interfaces:                          list(256, func(i int) string { return fmt.Sprintf("vm%d", i) }),
+			interfaces: list(256,
+				func(i int) string { return fmt.Sprintf("vm%d", i) }),
 		},
 		"ports": {
-			traffic + "includeInboundPorts": list(3000, port), traffic + "excludeOutboundPorts": list(1000, port),
+			traffic + "includeInboundPorts":  list(3000, port),
+			traffic + "excludeOutboundPorts": list(1000, port),
 		},
-		"users": {"sidecar-cni.io/excludeOutboundUIDs": list(1000, func(i int) string { return fmt.Sprint(100000 + 2*i) })},
+		"users": {"sidecar-cni.io/excludeOutboundUIDs": list(1000,
+			func(i int) string { return fmt.Sprint(100000 + 2*i) })},
 	}
 }
 
@@ -66,12 +71,14 @@ func TestTheDearestPods(t *testing.T) {
 						continue
 					}
 					group := cgroup.New(t, pluginMemory)
-					c := call{command: verb, at: at, conf: Object{"backend": backend, "deadline": "1m"}}
+					c := call{command: verb, at: at,
+						conf: Object{"backend": backend, "deadline": "1m"}}
 					c.prepare = func(cmd *exec.Cmd) { within(group, cmd) }
 					cmd := n.start(c)
 					err := cmd.Wait()
 					if kills := group.Kills(t); err != nil || kills > 0 {
-						t.Fatalf("%s: %v, %d processes killed for want of memory: %s", verb, err, kills, cmd.Stderr.(*bytes.Buffer))
+						t.Fatalf("%s: %v, %d processes killed for want of memory: %s", verb, err,
+							kills, cmd.Stderr.(*bytes.Buffer))
 					}
 					t.Logf("%s: %d MB at most", verb, group.Most(t)>>20)
 				}

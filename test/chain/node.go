@@ -41,7 +41,8 @@ type Node struct {
 // NewNode makes a node whose plugins Build has put into bin.
 func NewNode(t testing.TB, bin string) *Node {
 	t.Helper()
-	n := &Node{t: t, Host: netns.New(t), agent: agent.Start(t), Dir: t.TempDir(), spy: &spy{last: map[string]Execution{}}}
+	n := &Node{t: t, Host: netns.New(t), agent: agent.Start(t), Dir: t.TempDir(),
+		spy: &spy{last: map[string]Execution{}}}
 	n.Host.RaiseLoopback(t)
 	n.cni = libcni.NewCNIConfigWithCacheDir([]string{bin}, filepath.Join(n.Dir, "cache"), n.spy)
 	return n
@@ -54,7 +55,8 @@ func (n *Node) state() string { return filepath.Join(n.Dir, "state") }
 // place of what is there.
 func (n *Node) Entry(more Object) Object {
 	e := Object{
-		"type": "sidecar-cni", "capabilities": Object{"io.kubernetes.cri.pod-annotations": true, "dns": true},
+		"type": "sidecar-cni", "capabilities": Object{"io.kubernetes.cri.pod-annotations": true,
+			"dns": true},
 		"agentSocket": n.agent.Socket(), "kubeconfig": filepath.Join(n.Dir, "kubeconfig"),
 		"stateDir": n.state(), "deadline": "1s",
 	}
@@ -102,11 +104,13 @@ type Execution struct {
 	out    Object // the result; nil if none was printed
 }
 
-func (s *spy) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+func (s *spy) ExecPlugin(ctx context.Context, path string, stdin []byte,
+	environ []string) ([]byte, error) {
 	var stderr bytes.Buffer
 	began := time.Now()
 	out, err := (&invoke.RawExec{Stderr: &stderr}).ExecPlugin(ctx, path, stdin, environ)
-	e := Execution{Took: time.Since(began), Stderr: stderr.String(), in: decode(stdin), out: decode(out)}
+	e := Execution{Took: time.Since(began), Stderr: stderr.String(), in: decode(stdin),
+		out: decode(out)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last[filepath.Base(path)] = e
@@ -141,7 +145,8 @@ func Meshed(name string, annotations map[string]string) *corev1.Pod {
 	all := map[string]string{"sidecar.istio.io/status": "{}"}
 	maps.Copy(all, annotations)
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: apitypes.UID("uid-of-" + name), Annotations: all},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name,
+			UID: apitypes.UID("uid-of-" + name), Annotations: all},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{
 			{Name: "app"}, {Name: "istio-proxy", Args: []string{"proxy", "sidecar"}},
 		}},
@@ -153,7 +158,8 @@ func Unmeshed(name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", Name: name, UID: apitypes.UID("uid-of-" + name),
-			Annotations: map[string]string{"kubernetes.io/config.seen": "yesterday"}, // the kubelet's: no pod is without any
+			// the kubelet's: no pod is without any
+			Annotations: map[string]string{"kubernetes.io/config.seen": "yesterday"},
 		},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}},
 	}
@@ -165,10 +171,12 @@ func Attachment(pod *corev1.Pod, ns *netns.NS) *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{
 		ContainerID: id, NetNS: ns.Path(), IfName: "eth0",
 		Args: [][2]string{
-			{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", pod.Namespace}, {"K8S_POD_NAME", pod.Name},
+			{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", pod.Namespace},
+			{"K8S_POD_NAME", pod.Name},
 			{"K8S_POD_INFRA_CONTAINER_ID", id}, {"K8S_POD_UID", string(pod.UID)},
 		},
-		CapabilityArgs: Object{"io.kubernetes.cri.pod-annotations": pod.Annotations, "dns": Object{"Servers": []string{"10.96.0.10"}}},
+		CapabilityArgs: Object{"io.kubernetes.cri.pod-annotations": pod.Annotations,
+			"dns": Object{"Servers": []string{"10.96.0.10"}}},
 	}
 }
 
@@ -184,7 +192,8 @@ func (n *Node) Add(list *libcni.NetworkConfigList, at *libcni.RuntimeConf) (type
 // Rules are what ADD recorded to have programmed.
 func (n *Node) Rules(at *libcni.RuntimeConf) redirect.Ruleset {
 	n.t.Helper()
-	r, err := record.Dir(n.state()).Read(record.Attachment{Container: at.ContainerID, Interface: at.IfName})
+	r, err := record.Dir(n.state()).
+		Read(record.Attachment{Container: at.ContainerID, Interface: at.IfName})
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -21,7 +21,8 @@ import (
 func (n *Node) traced(c call, kinds string) []string {
 	n.t.Helper()
 	file := filepath.Join(n.t.TempDir(), "trace")
-	c.within = []string{"strace", "-f", "-qq", "-s", "200", "-o", file, "-e", "trace=" + kinds, "-e", "signal=none"}
+	c.within = []string{"strace", "-f", "-qq", "-s", "200", "-o", file, "-e", "trace=" + kinds,
+		"-e", "signal=none"}
 	if out, err := n.run(c); err != nil {
 		n.t.Fatalf("%v: %s", err, out)
 	}
@@ -33,8 +34,9 @@ func (n *Node) traced(c call, kinds string) []string {
 	for line := range strings.Lines(string(data)) {
 		_, line, _ = strings.Cut(strings.TrimSpace(line), " ")
 		line = strings.TrimSpace(line)
-		above := strings.HasPrefix(line, "<... ")  // the end of a call that is above
-		ended := strings.HasPrefix(line, "???( <") // a thread that ended before strace had seen it, and called nothing
+		above := strings.HasPrefix(line, "<... ") // the end of a call that is above
+		// a thread that ended before strace had seen it, and called nothing
+		ended := strings.HasPrefix(line, "???( <")
 		if !above && !ended {
 			lines = append(lines, line)
 		}
@@ -98,7 +100,8 @@ func TestStandardOutput(t *testing.T) {
 		keys []string
 		code string
 	}{
-		{"VERSION", call{command: "VERSION", at: at}, []string{"cniVersion", "supportedVersions"}, ""},
+		{"VERSION", call{command: "VERSION", at: at}, []string{"cniVersion", "supportedVersions"},
+			""},
 		{"ADD", call{command: "ADD", at: at, conf: debug}, []string{"cniVersion"}, ""},
 		{"CHECK", call{command: "CHECK", at: at, conf: debug}, nil, ""},
 		{"DEL", call{command: "DEL", at: at, conf: debug}, nil, ""},
@@ -108,10 +111,13 @@ func TestStandardOutput(t *testing.T) {
 		{"ADD in the host's namespace", call{command: "ADD", at: &host}, refused, "8"},
 		{"CHECK in the host's namespace", call{command: "CHECK", at: &host}, refused, "8"},
 		{"DEL in the host's namespace", call{command: "DEL", at: &host}, refused, "8"},
-		{"ADD with a wrong configuration", call{command: "ADD", at: at, conf: Object{"backend": 1}}, refused, "7"},
+		{"ADD with a wrong configuration", call{command: "ADD", at: at, conf: Object{"backend": 1}},
+			refused, "7"},
 		{"an unknown command", call{command: "ADDD", at: at}, unreached, "4"},
-		{"an unknown version", call{command: "ADD", at: at, conf: Object{"cniVersion": "0.2.0"}}, []string{"code", "details", "msg"}, "1"},
-		{"no name of the network", call{command: "ADD", at: at, conf: Object{"name": ""}}, unreached, "7"},
+		{"an unknown version", call{command: "ADD", at: at, conf: Object{"cniVersion": "0.2.0"}},
+			[]string{"code", "details", "msg"}, "1"},
+		{"no name of the network", call{command: "ADD", at: at, conf: Object{"name": ""}},
+			unreached, "7"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			out, err := n.run(row.call)
@@ -157,7 +163,8 @@ func TestByHand(t *testing.T) {
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if err != nil || len(out) > 0 || !strings.Contains(stderr.String(), "CNI plugin") || !strings.Contains(stderr.String(), "1.1.0") {
+	if err != nil || len(out) > 0 || !strings.Contains(stderr.String(), "CNI plugin") ||
+		!strings.Contains(stderr.String(), "1.1.0") {
 		t.Errorf("%v, standard output %q, standard error %q", err, out, stderr.String())
 	}
 }

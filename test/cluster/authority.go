@@ -88,9 +88,12 @@ func (a *authority) issue(t testing.TB, template *x509.Certificate) pair {
 func (a *authority) kubeconfig(t testing.TB, server string, p pair) []byte {
 	t.Helper()
 	content, err := clientcmd.Write(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"cluster": {Server: server, CertificateAuthorityData: a.pem}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"user": {ClientCertificateData: p.certificate, ClientKeyData: p.key}},
-		Contexts:       map[string]*clientcmdapi.Context{"cluster": {Cluster: "cluster", AuthInfo: "user"}},
+		Clusters: map[string]*clientcmdapi.Cluster{"cluster": {Server: server,
+			CertificateAuthorityData: a.pem}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{
+			"user": {ClientCertificateData: p.certificate, ClientKeyData: p.key}},
+		Contexts: map[string]*clientcmdapi.Context{"cluster": {Cluster: "cluster",
+			AuthInfo: "user"}},
 		CurrentContext: "cluster",
 	})
 	if err != nil {

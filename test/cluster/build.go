@@ -36,13 +36,19 @@ type release struct {
 }
 
 var releases = []release{
-	{"containerd", "github.com/containerd/containerd/v2", "v2.4.2", []string{"cmd/containerd", "cmd/containerd-shim-runc-v2", "cmd/ctr"}, "github.com/containerd/containerd/v2/version.Version", false},
+	{"containerd", "github.com/containerd/containerd/v2", "v2.4.2",
+		[]string{"cmd/containerd", "cmd/containerd-shim-runc-v2", "cmd/ctr"},
+		"github.com/containerd/containerd/v2/version.Version", false},
 	{"runc", "github.com/opencontainers/runc", "v1.5.2", []string{"."}, "main.version", true},
-	{"cni", "github.com/containernetworking/plugins", "v1.9.1", []string{"plugins/main/bridge", "plugins/main/loopback", "plugins/ipam/host-local", "plugins/meta/portmap"}, "github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion", false},
+	{"cni", "github.com/containernetworking/plugins", "v1.9.1",
+		[]string{"plugins/main/bridge", "plugins/main/loopback", "plugins/ipam/host-local",
+			"plugins/meta/portmap"},
+		"github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion", false},
 }
 
 // kubeNames has the names that the program in kube/ answers to.
-var kubeNames = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet"}
+var kubeNames = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy",
+	"kube-scheduler", "kubectl", "kubelet"}
 
 const stripped = "-s -w"
 
@@ -146,17 +152,19 @@ func (r release) asKit() kit {
 	for _, p := range r.programs {
 		packages = append(packages, strings.TrimSuffix(r.module+"/"+p, "/.")+"@"+r.version)
 	}
-	return kit{name: r.kit, key: keyOf(fmt.Sprint(r)), build: func(ctx context.Context, folder string) *exec.Cmd {
-		flags := fmt.Sprintf("%s -X %s=%s", stripped, r.stamp, strings.TrimPrefix(r.version, "v"))
-		args := []string{"install", "-p", "2", "-trimpath", "-ldflags", flags}
-		cgo := "CGO_ENABLED=0"
-		if r.cgo {
-			args, cgo = append(args, "-tags", "seccomp"), "CGO_ENABLED=1"
-		}
-		cmd := exec.CommandContext(ctx, "go", append(args, packages...)...)
-		cmd.Env = append(os.Environ(), cgo, "GOFLAGS=", "GOWORK=off", "GOBIN="+folder)
-		return cmd
-	}}
+	return kit{name: r.kit, key: keyOf(fmt.Sprint(r)),
+		build: func(ctx context.Context, folder string) *exec.Cmd {
+			flags := fmt.Sprintf("%s -X %s=%s", stripped, r.stamp,
+				strings.TrimPrefix(r.version, "v"))
+			args := []string{"install", "-p", "2", "-trimpath", "-ldflags", flags}
+			cgo := "CGO_ENABLED=0"
+			if r.cgo {
+				args, cgo = append(args, "-tags", "seccomp"), "CGO_ENABLED=1"
+			}
+			cmd := exec.CommandContext(ctx, "go", append(args, packages...)...)
+			cmd.Env = append(os.Environ(), cgo, "GOFLAGS=", "GOWORK=off", "GOBIN="+folder)
+			return cmd
+		}}
 }
 
 // kubeKit is all of Kubernetes in one program, and links to it under the names that it answers to.
@@ -165,36 +173,41 @@ func kubeKit(source string) (kit, error) {
 	if err != nil {
 		return kit{}, err
 	}
-	version := regexp.MustCompile(`k8s.io/kubernetes (v(\d+)\.(\d+)\.\d+)`).FindStringSubmatch(parts[0])
+	version := regexp.MustCompile(`k8s.io/kubernetes (v(\d+)\.(\d+)\.\d+)`).
+		FindStringSubmatch(parts[0])
 	if version == nil {
 		return kit{}, errors.New("read version of Kubernetes: none in test/cluster/kube/go.mod")
 	}
 	flags := stripped
 	for _, p := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		flags += fmt.Sprintf(" -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s", p, version[1], version[2], version[3])
+		flags += fmt.Sprintf(" -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X "+
+			"%[1]s.gitMinor=%[4]s", p, version[1], version[2], version[3])
 	}
-	return kit{name: "kube", key: keyOf(parts...), build: func(ctx context.Context, folder string) *exec.Cmd {
-		return compile(ctx, source, flags, filepath.Join(folder, "kube"))
-	}, also: func(folder string) error {
-		for _, name := range kubeNames {
-			if err := os.Symlink("kube", filepath.Join(folder, name)); err != nil {
-				return err
+	return kit{name: "kube", key: keyOf(parts...),
+		build: func(ctx context.Context, folder string) *exec.Cmd {
+			return compile(ctx, source, flags, filepath.Join(folder, "kube"))
+		}, also: func(folder string) error {
+			for _, name := range kubeNames {
+				if err := os.Symlink("kube", filepath.Join(folder, name)); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
-	}}, nil
+			return nil
+		}}, nil
 }
 
 func pauseKit(source string) (kit, error) {
 	parts, err := contents(source, "main.go")
-	return kit{name: "pause", key: keyOf(parts...), build: func(ctx context.Context, folder string) *exec.Cmd {
-		return compile(ctx, source, stripped, filepath.Join(folder, "pause"))
-	}}, err
+	return kit{name: "pause", key: keyOf(parts...),
+		build: func(ctx context.Context, folder string) *exec.Cmd {
+			return compile(ctx, source, stripped, filepath.Join(folder, "pause"))
+		}}, err
 }
 
 // compile builds the static program whose source is in a folder.
 func compile(ctx context.Context, source, flags, to string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "go", "build", "-p", "2", "-trimpath", "-ldflags", flags, "-o", to, ".")
+	cmd := exec.CommandContext(ctx, "go", "build", "-p", "2", "-trimpath", "-ldflags", flags, "-o",
+		to, ".")
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	return cmd

@@ -55,11 +55,13 @@ func (c *Cluster) Apply(t testing.TB, manifest string) {
 }
 
 // AwaitPod returns a pod as soon as it is as wanted; wanted says what it is not yet.
-func (c *Cluster) AwaitPod(t testing.TB, namespace, name string, wanted func(*corev1.Pod) error) *corev1.Pod {
+func (c *Cluster) AwaitPod(t testing.TB, namespace, name string,
+	wanted func(*corev1.Pod) error) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod
 	c.Await(t, fmt.Sprintf("pod %s/%s", namespace, name), func(ctx context.Context) (err error) {
-		if pod, err = c.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
+		if pod, err = c.client.CoreV1().Pods(namespace).Get(ctx, name,
+			metav1.GetOptions{}); err != nil {
 			return err
 		}
 		return wanted(pod)
@@ -69,12 +71,14 @@ func (c *Cluster) AwaitPod(t testing.TB, namespace, name string, wanted func(*co
 
 // Ready is what most pods are wanted to be.
 func Ready(pod *corev1.Pod) error {
-	i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
+	i := slices.IndexFunc(pod.Status.Conditions,
+		func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
 	switch {
 	case i < 0:
 		return fmt.Errorf("pod %s is %s", pod.Name, pod.Status.Phase)
 	case pod.Status.Conditions[i].Status != corev1.ConditionTrue:
-		return fmt.Errorf("pod %s is %s: %s", pod.Name, pod.Status.Phase, pod.Status.Conditions[i].Message)
+		return fmt.Errorf("pod %s is %s: %s", pod.Name, pod.Status.Phase,
+			pod.Status.Conditions[i].Message)
 	}
 	return nil
 }
@@ -82,7 +86,8 @@ func Ready(pod *corev1.Pod) error {
 // AwaitRollout returns when a workload, such as daemonset/agent, runs as it is described.
 func (c *Cluster) AwaitRollout(t testing.TB, namespace, workload string) {
 	t.Helper()
-	if _, err := c.TryKubectl("", "--namespace="+namespace, "rollout", "status", workload, "--timeout="+awaitTimeout.String()); err != nil {
+	if _, err := c.TryKubectl("", "--namespace="+namespace, "rollout", "status", workload,
+		"--timeout="+awaitTimeout.String()); err != nil {
 		c.report(t)
 		t.Fatal(err)
 	}
@@ -96,7 +101,8 @@ func (c *Cluster) report(t testing.TB) {
 	if c.APIServer == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second) // in a cleanup it has ended
+	// in a cleanup it has ended
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
 	defer cancel()
 	if err := c.apiServerReady(ctx); err != nil {
 		t.Logf("the API server: %v\n%s\n%s", err, c.etcd.Log(10), c.APIServer.Log(30))
@@ -122,9 +128,11 @@ func (c *Cluster) report(t testing.TB) {
 // waiting says what the containers of a pod wait for.
 func waiting(pod *corev1.Pod) error {
 	var err error
-	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses,
+		pod.Status.ContainerStatuses) {
 		if w := s.State.Waiting; w != nil {
-			err = errors.Join(err, fmt.Errorf("container %s waits: %s %s", s.Name, w.Reason, w.Message))
+			err = errors.Join(err, fmt.Errorf("container %s waits: %s %s", s.Name, w.Reason,
+				w.Message))
 		}
 	}
 	return err
@@ -132,7 +140,8 @@ func waiting(pod *corev1.Pod) error {
 
 // events returns what happened to a pod, the latest last.
 func (c *Cluster) events(ctx context.Context, pod *corev1.Pod) string {
-	events, err := c.client.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(pod.UID)})
+	events, err := c.client.CoreV1().Events(pod.Namespace).List(ctx,
+		metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(pod.UID)})
 	if err != nil {
 		return err.Error()
 	}

@@ -55,9 +55,10 @@ func Start(t testing.TB, o Options) *Cluster {
 		t.Fatal(err)
 	}
 	c := &Cluster{
-		families:  o.Families,
-		kits:      kits,
-		cgroup:    fmt.Sprintf("%s%d-%s", cgroupPrefix, os.Getpid(), strings.ToLower(rand.Text()[:6])),
+		families: o.Families,
+		kits:     kits,
+		cgroup: fmt.Sprintf("%s%d-%s", cgroupPrefix, os.Getpid(),
+			strings.ToLower(rand.Text()[:6])),
 		authority: newAuthority(t),
 		site:      &machine{path: kits["kube"]},
 	}
@@ -129,7 +130,8 @@ func (c *Cluster) Await(t testing.TB, what string, probe func(context.Context) e
 			}
 		}
 		c.report(t)
-		t.Fatalf("waited %s for %s: %v", time.Since(start).Round(time.Second), what, errors.Join(err, fallen))
+		t.Fatalf("waited %s for %s: %v", time.Since(start).Round(time.Second), what,
+			errors.Join(err, fallen))
 	}
 }
 
@@ -141,7 +143,8 @@ func (c *Cluster) fallen() error {
 	return err
 }
 
-func (c *Cluster) process(m *machine, name string, ready func(context.Context) error, args ...string) *Process {
+func (c *Cluster) process(m *machine, name string, ready func(context.Context) error,
+	args ...string) *Process {
 	p := &Process{Name: name, cluster: c, machine: m, args: args, ready: ready}
 	c.processes = append(c.processes, p)
 	return p

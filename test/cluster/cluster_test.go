@@ -76,8 +76,11 @@ spec:
 const ready = "two pods are ready"
 
 func TestTwoNodes(t *testing.T) {
-	c := start(t, cluster.Options{Nodes: []cluster.NodeOptions{{Runtime: cluster.Containerd2}, {Runtime: cluster.Containerd1}}})
-	c.Load(t, cluster.Image{Name: image, Files: map[string]string{"/echo": cluster.Program(t, "./testdata/echo")}, Entrypoint: []string{"/echo"}})
+	c := start(t, cluster.Options{Nodes: []cluster.NodeOptions{{Runtime: cluster.Containerd2},
+		{Runtime: cluster.Containerd1}}})
+	c.Load(t, cluster.Image{Name: image,
+		Files:      map[string]string{"/echo": cluster.Program(t, "./testdata/echo")},
+		Entrypoint: []string{"/echo"}})
 	begin := time.Now()
 	c.Apply(t, pod("a", "node0")+pod("b", "node1")+service)
 	a := c.AwaitPod(t, "default", "a", cluster.Ready)
@@ -90,15 +93,19 @@ func TestTwoNodes(t *testing.T) {
 		}
 	})
 	t.Run("runtimes are of both generations", func(t *testing.T) {
-		versions := c.Kubectl(t, "get", "nodes", "-o", "jsonpath={.items[*].status.nodeInfo.containerRuntimeVersion}")
-		if v := strings.Fields(versions); len(v) != 2 || !strings.HasPrefix(v[0], "containerd://2.") || !strings.HasPrefix(v[1], "containerd://1.6.") {
+		versions := c.Kubectl(t, "get", "nodes", "-o",
+			"jsonpath={.items[*].status.nodeInfo.containerRuntimeVersion}")
+		if v := strings.Fields(versions); len(v) != 2 ||
+			!strings.HasPrefix(v[0], "containerd://2.") ||
+			!strings.HasPrefix(v[1], "containerd://1.6.") {
 			t.Errorf("the nodes run %s", versions)
 		}
 	})
 	t.Run("pods reach each other", func(t *testing.T) {
 		for from, to := range map[string]*corev1.Pod{"a": b, "b": a} {
 			if len(to.Status.PodIPs) != 2 {
-				t.Fatalf("pod %s has the addresses %v, want one of each family", to.Name, to.Status.PodIPs)
+				t.Fatalf("pod %s has the addresses %v, want one of each family", to.Name,
+					to.Status.PodIPs)
 			}
 			for _, ip := range to.Status.PodIPs {
 				expectHello(t, c, from, net.JoinHostPort(ip.IP, "8080"), to.Name)
@@ -112,7 +119,8 @@ func TestTwoNodes(t *testing.T) {
 		}
 		for _, ip := range s.Spec.ClusterIPs {
 			c.Await(t, "service at "+ip, func(context.Context) error {
-				_, err := c.TryKubectl("", "exec", "a", "--", "/echo", "call", "http://"+net.JoinHostPort(ip, "80"))
+				_, err := c.TryKubectl("", "exec", "a", "--", "/echo", "call",
+					"http://"+net.JoinHostPort(ip, "80"))
 				return err
 			})
 		}
@@ -123,7 +131,8 @@ func TestTwoNodes(t *testing.T) {
 	})
 	t.Run("the test sees the node's files", func(t *testing.T) {
 		for i := range 2 {
-			if _, err := os.Stat(filepath.Join(c.Node(i).ConfDir(), "10-cluster.conflist")); err != nil {
+			if _, err := os.Stat(filepath.Join(c.Node(i).ConfDir(),
+				"10-cluster.conflist")); err != nil {
 				t.Error(err)
 			}
 		}
@@ -133,8 +142,11 @@ func TestTwoNodes(t *testing.T) {
 	}
 	t.Run("a node joins with a taint", func(t *testing.T) {
 		c.Apply(t, pod("waiting", "node2"))
-		n := c.AddNode(t, cluster.NodeOptions{Taints: []corev1.Taint{{Key: "example.com/start-up", Effect: corev1.TaintEffectNoSchedule}}})
-		if taints := c.Kubectl(t, "get", "node", n.Name, "-o", "jsonpath={.spec.taints[*].key}"); !strings.Contains(taints, "example.com/start-up") {
+		n := c.AddNode(t, cluster.NodeOptions{
+			Taints: []corev1.Taint{{Key: "example.com/start-up",
+				Effect: corev1.TaintEffectNoSchedule}}})
+		if taints := c.Kubectl(t, "get", "node", n.Name, "-o",
+			"jsonpath={.spec.taints[*].key}"); !strings.Contains(taints, "example.com/start-up") {
 			t.Errorf("%s has the taints %q", n.Name, taints)
 		}
 		c.AwaitPod(t, "default", "waiting", cluster.Ready)
@@ -154,8 +166,10 @@ func TestTwoNodes(t *testing.T) {
 		n.Kubelet.Kill(t)
 		said := failure(t, func(t testing.TB) { n.Kubelet.Start(t) })
 		for _, want := range []string{
-			"for kubelet of node0 to be ready", "kubelet of node0 ended 10 times", "/etc/kubernetes/kubelet.yaml",
-			"pod broken is Pending", "ErrImageNeverPull", `Container image "cluster.local/missing:1" is not present`,
+			"for kubelet of node0 to be ready", "kubelet of node0 ended 10 times",
+			"/etc/kubernetes/kubelet.yaml",
+			"pod broken is Pending", "ErrImageNeverPull",
+			`Container image "cluster.local/missing:1" is not present`,
 		} {
 			if !strings.Contains(said, want) {
 				t.Errorf("no %q in:\n%s", want, said)
@@ -226,12 +240,16 @@ func expectHello(t *testing.T, c *cluster.Cluster, from, address, who string) {
 func TestOneFamily(t *testing.T) {
 	for name, f := range map[string]cluster.Families{"IPv4": cluster.IPv4, "IPv6": cluster.IPv6} {
 		t.Run(name, func(t *testing.T) {
-			c := start(t, cluster.Options{Families: f, Nodes: []cluster.NodeOptions{{Runtime: cluster.Containerd2}}})
-			c.Load(t, cluster.Image{Name: image, Files: map[string]string{"/echo": cluster.Program(t, "./testdata/echo")}, Entrypoint: []string{"/echo"}})
+			c := start(t, cluster.Options{Families: f,
+				Nodes: []cluster.NodeOptions{{Runtime: cluster.Containerd2}}})
+			c.Load(t, cluster.Image{Name: image,
+				Files:      map[string]string{"/echo": cluster.Program(t, "./testdata/echo")},
+				Entrypoint: []string{"/echo"}})
 			c.Apply(t, pod("a", "node0")+pod("b", "node0"))
 			c.AwaitPod(t, "default", "a", cluster.Ready)
 			b := c.AwaitPod(t, "default", "b", cluster.Ready)
-			if len(b.Status.PodIPs) != 1 || strings.Contains(b.Status.PodIP, ":") != (f == cluster.IPv6) {
+			if len(b.Status.PodIPs) != 1 ||
+				strings.Contains(b.Status.PodIP, ":") != (f == cluster.IPv6) {
 				t.Fatalf("the pod's addresses are %v", b.Status.PodIPs)
 			}
 			expectHello(t, c, "a", net.JoinHostPort(b.Status.PodIP, "8080"), "b")
@@ -244,7 +262,8 @@ func TestControlPlaneAlone(t *testing.T) {
 	c.Kubectl(t, "create", "namespace", "strict")
 	c.Kubectl(t, "label", "namespace", "strict", "pod-security.kubernetes.io/enforce=restricted")
 	c.Await(t, "the namespace's service account", func(ctx context.Context) error {
-		_, err := c.Client().CoreV1().ServiceAccounts("strict").Get(ctx, "default", metav1.GetOptions{})
+		_, err := c.Client().CoreV1().ServiceAccounts("strict").Get(ctx, "default",
+			metav1.GetOptions{})
 		return err
 	})
 	_, err := c.TryKubectl(pod("a", ""), "apply", "--namespace=strict", "-f", "-")
@@ -253,16 +272,19 @@ func TestControlPlaneAlone(t *testing.T) {
 	}
 	config := rest.AnonymousClientConfig(c.Config())
 	config.Dial = c.Config().Dial
-	config.BearerToken = strings.TrimSpace(c.Kubectl(t, "create", "token", "default", "--namespace=strict"))
+	config.BearerToken = strings.TrimSpace(c.Kubectl(t, "create", "token", "default",
+		"--namespace=strict"))
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	me, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	me, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
+		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff("system:serviceaccount:strict:default", me.Status.UserInfo.Username); diff != "" {
+	if diff := cmp.Diff("system:serviceaccount:strict:default",
+		me.Status.UserInfo.Username); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -288,11 +310,13 @@ func TestKilled(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err == nil || lines.Err() != nil || !strings.Contains(lines.Text(), ready) {
+	if err := cmd.Wait(); err == nil || lines.Err() != nil ||
+		!strings.Contains(lines.Text(), ready) {
 		t.Fatalf("the other run: %v\n%s", err, strings.Join(said, "\n"))
 	}
 	if len(during.Processes) < 10 || len(during.Cgroups) < 10 {
-		t.Fatalf("a running cluster shows as %d processes and %d cgroups", len(during.Processes), len(during.Cgroups))
+		t.Fatalf("a running cluster shows as %d processes and %d cgroups", len(during.Processes),
+			len(during.Cgroups))
 	}
 	deadline := time.Now().Add(20 * time.Second)
 	after := traces(t)
@@ -349,7 +373,8 @@ func traces(t *testing.T) Traces {
 		}
 		return nil // what disappears meanwhile
 	})
-	for _, key := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"} {
+	for _, key := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic",
+		"kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"} {
 		value, err := os.ReadFile("/proc/sys/" + key)
 		if err != nil {
 			t.Fatal(err)

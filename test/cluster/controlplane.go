@@ -28,25 +28,36 @@ func (c *Cluster) launchControlPlane(t testing.TB) {
 	c.writeCredentials(t)
 	c.etcd = c.process(c.site, "etcd", answers(c.site, "http://127.0.0.1:2379/health"),
 		"etcd", "--data-dir=/run/cluster/etcd", "--unsafe-no-fsync", "--log-level=warn",
-		"--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379",
+		"--listen-client-urls=http://127.0.0.1:2379",
+		"--advertise-client-urls=http://127.0.0.1:2379",
 		"--listen-peer-urls=http://127.0.0.1:2380")
 	c.APIServer = c.process(c.site, "kube-apiserver", c.apiServerReady,
 		"kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--secure-port=6443",
 		"--bind-address="+c.families.of("0.0.0.0", "::")[0],
 		"--advertise-address="+c.families.of(siteV4, siteV6)[0],
-		"--service-cluster-ip-range="+strings.Join(c.families.of("10.96.0.0/16", "fd00:96::/112"), ","),
-		"--client-ca-file="+pki+"ca.crt", "--tls-cert-file="+pki+"server.crt", "--tls-private-key-file="+pki+"server.key",
-		"--kubelet-client-certificate="+pki+"kubelet-client.crt", "--kubelet-client-key="+pki+"kubelet-client.key",
+		"--service-cluster-ip-range="+
+			strings.Join(c.families.of("10.96.0.0/16", "fd00:96::/112"), ","),
+		"--client-ca-file="+pki+"ca.crt", "--tls-cert-file="+pki+"server.crt",
+		"--tls-private-key-file="+pki+"server.key",
+		"--kubelet-client-certificate="+pki+"kubelet-client.crt",
+		"--kubelet-client-key="+pki+"kubelet-client.key",
 		"--kubelet-preferred-address-types=InternalIP",
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+pki+"accounts.key", "--service-account-signing-key-file="+pki+"accounts.key",
-		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged")
-	c.controllers = c.process(c.site, "kube-controller-manager", answers(c.site, "https://127.0.0.1:10257/healthz"),
-		"kube-controller-manager", "--kubeconfig="+pki+"controllers.kubeconfig", "--leader-elect=false", "--bind-address=127.0.0.1",
-		"--service-account-private-key-file="+pki+"accounts.key", "--root-ca-file="+pki+"ca.crt", "--use-service-account-credentials",
+		"--service-account-key-file="+pki+"accounts.key",
+		"--service-account-signing-key-file="+pki+"accounts.key",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged")
+	c.controllers = c.process(c.site, "kube-controller-manager",
+		answers(c.site, "https://127.0.0.1:10257/healthz"),
+		"kube-controller-manager", "--kubeconfig="+pki+"controllers.kubeconfig",
+		"--leader-elect=false", "--bind-address=127.0.0.1",
+		"--service-account-private-key-file="+pki+"accounts.key", "--root-ca-file="+pki+"ca.crt",
+		"--use-service-account-credentials",
 		"--kube-api-qps=1000", "--kube-api-burst=1000") // at its usual rate it takes 5 s to start
-	c.scheduler = c.process(c.site, "kube-scheduler", answers(c.site, "https://127.0.0.1:10259/healthz"),
-		"kube-scheduler", "--kubeconfig="+pki+"scheduler.kubeconfig", "--leader-elect=false", "--bind-address=127.0.0.1")
+	c.scheduler = c.process(c.site, "kube-scheduler",
+		answers(c.site, "https://127.0.0.1:10259/healthz"),
+		"kube-scheduler", "--kubeconfig="+pki+"scheduler.kubeconfig", "--leader-elect=false",
+		"--bind-address=127.0.0.1")
 	c.etcd.launch(t)
 	c.APIServer.launch(t)
 }
@@ -58,7 +69,8 @@ func (c *Cluster) awaitControlPlane(t testing.TB) {
 	c.controllers.launch(t)
 	c.scheduler.launch(t)
 	c.Await(t, "the default service account", func(ctx context.Context) error {
-		_, err := c.client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+		_, err := c.client.CoreV1().ServiceAccounts("default").Get(ctx, "default",
+			metav1.GetOptions{})
 		return err
 	})
 }
@@ -66,8 +78,10 @@ func (c *Cluster) awaitControlPlane(t testing.TB) {
 func (c *Cluster) writeCredentials(t testing.TB) {
 	t.Helper()
 	a := c.authority
-	addresses := []net.IP{net.ParseIP("10.96.0.1"), net.ParseIP("fd00:96::1"), net.ParseIP(siteV4), net.ParseIP(siteV6)}
-	server := a.server(t, addresses, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
+	addresses := []net.IP{net.ParseIP("10.96.0.1"), net.ParseIP("fd00:96::1"), net.ParseIP(siteV4),
+		net.ParseIP(siteV6)}
+	server := a.server(t, addresses, "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+		"kubernetes.default.svc.cluster.local")
 	kubelet := a.client(t, "kube-apiserver", "system:masters")
 	mine := a.kubeconfig(t, c.server(), a.client(t, "admin", "system:masters"))
 	err := errors.Join(
@@ -77,8 +91,10 @@ func (c *Cluster) writeCredentials(t testing.TB) {
 		c.site.write(pki+"kubelet-client.crt", kubelet.certificate),
 		c.site.write(pki+"kubelet-client.key", kubelet.key),
 		c.site.write(pki+"accounts.key", encodeKey(t, newKey(t))),
-		c.site.write(pki+"controllers.kubeconfig", a.kubeconfig(t, c.server(), a.client(t, "system:kube-controller-manager"))),
-		c.site.write(pki+"scheduler.kubeconfig", a.kubeconfig(t, c.server(), a.client(t, "system:kube-scheduler"))),
+		c.site.write(pki+"controllers.kubeconfig",
+			a.kubeconfig(t, c.server(), a.client(t, "system:kube-controller-manager"))),
+		c.site.write(pki+"scheduler.kubeconfig",
+			a.kubeconfig(t, c.server(), a.client(t, "system:kube-scheduler"))),
 		c.site.write(admin, mine),
 	)
 	if err == nil {

@@ -35,8 +35,8 @@
 // versions; the rest is in a table.
 //
 // Be aware:
-//   - Nothing listens on the real machine: Config, Client and Kubectl make their connections from the control plane's network,
-//     and other programs need Try, with the Kubeconfig that is there.
+//   - Nothing listens on the real machine: Config, Client and Kubectl make their connections from
+//     the control plane's network, and other programs need Try, with the Kubeconfig that is there.
 //   - There are no registries: Load images, and say imagePullPolicy: Never.
 //   - There is no cluster DNS: ClusterDNS is where the kubelet tells pods to ask.
 //   - A path from File, ConfDir and BinDir holds until the node's next reboot.

@@ -22,8 +22,9 @@ const pauseImage = "cluster.local/pause:1"
 
 // An Image is what containers are made from: mostly a static program and nothing else.
 type Image struct {
-	Name       string            // with a registry and a tag, as pods name it
-	Files      map[string]string // from paths in the image to files of this machine, whose modes they have
+	Name string // with a registry and a tag, as pods name it
+	// from paths in the image to files of this machine, whose modes they have
+	Files      map[string]string
 	Entrypoint []string
 	User       string
 }
@@ -50,13 +51,16 @@ func (i Image) archive(w io.Writer) error {
 	config, err := json.Marshal(map[string]any{
 		"architecture": runtime.GOARCH,
 		"os":           "linux",
-		"config":       map[string]any{"Entrypoint": i.Entrypoint, "User": i.User, "Env": []string{"PATH=" + systemPath}},
-		"rootfs":       map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
+		"config": map[string]any{"Entrypoint": i.Entrypoint, "User": i.User,
+			"Env": []string{"PATH=" + systemPath}},
+		"rootfs": map[string]any{"type": "layers",
+			"diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
 	})
 	if err != nil {
 		return err
 	}
-	contents, err := json.Marshal([]any{map[string]any{"Config": "config.json", "RepoTags": []string{i.Name}, "Layers": []string{"layer.tar"}}})
+	contents, err := json.Marshal([]any{map[string]any{"Config": "config.json",
+		"RepoTags": []string{i.Name}, "Layers": []string{"layer.tar"}}})
 	if err != nil {
 		return err
 	}
@@ -75,7 +79,8 @@ func (i Image) archive(w io.Writer) error {
 func (i Image) layer() ([]byte, error) {
 	var layer bytes.Buffer
 	archive := tar.NewWriter(&layer)
-	if err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777}); err != nil {
+	if err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "tmp/",
+		Mode: 0o1777}); err != nil {
 		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(i.Files)) {
@@ -87,7 +92,8 @@ func (i Image) layer() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := add(archive, &tar.Header{Name: strings.TrimPrefix(name, "/"), Mode: int64(info.Mode().Perm())}, content); err != nil {
+		if err := add(archive, &tar.Header{Name: strings.TrimPrefix(name, "/"),
+			Mode: int64(info.Mode().Perm())}, content); err != nil {
 			return nil, err
 		}
 	}

@@ -23,14 +23,16 @@ type machine struct {
 	path string // where its programs are looked up
 
 	first *exec.Cmd
-	alive io.Closer // the first process ends when this is closed, be it by the end of the test process
+	// the first process ends when this is closed, be it by the end of the test process
+	alive io.Closer
 	pidfd int
 	gone  chan struct{} // nil unless it runs
 }
 
 const (
-	newNamespaces = unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
-	systemPath    = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	newNamespaces = unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET |
+		unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
+	systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
 // boot starts a machine, which first sees the mounts of another or of the real one, with a script
@@ -108,7 +110,8 @@ func (m *machine) write(path string, content []byte) error {
 // command is a program as the machine finds it, with nothing of the test's environment.
 func (m *machine) command(name string, args ...string) *exec.Cmd {
 	env := []string{"env", "-i", "PATH=" + m.path + ":" + systemPath, "HOME=/root", name}
-	return &exec.Cmd{Path: "/usr/bin/env", Args: append(env, args...), SysProcAttr: &unix.SysProcAttr{Setsid: true}}
+	return &exec.Cmd{Path: "/usr/bin/env", Args: append(env, args...),
+		SysProcAttr: &unix.SysProcAttr{Setsid: true}}
 }
 
 // run runs a program in the machine and returns what it wrote to standard output; what it wrote to
@@ -119,7 +122,8 @@ func (m *machine) run(stdin io.Reader, name string, args ...string) (string, err
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr
 	err := m.start(cmd)
 	if err == nil {
-		late := time.AfterFunc(2*awaitTimeout, func() { _ = cmd.Process.Kill() }) // it may have ended
+		// it may have ended
+		late := time.AfterFunc(2*awaitTimeout, func() { _ = cmd.Process.Kill() })
 		err = cmd.Wait()
 		late.Stop()
 	}

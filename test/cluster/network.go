@@ -60,7 +60,8 @@ func (c *Cluster) layWire() error {
 	}
 	// With a hardware address of its own, for else it takes one of its ports, and another when that
 	// port goes.
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: wire, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 1, 0}}}
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: wire,
+		HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 1, 0}}}
 	if err := h.LinkAdd(bridge); err != nil {
 		return fmt.Errorf("add bridge: %w", err)
 	}
@@ -110,7 +111,8 @@ func (c *Cluster) connect(n *Node) error {
 	for i, gateway := range c.families.of(siteV4, siteV6) {
 		everything := netip.PrefixFrom(netip.MustParseAddr(gateway), 0).Masked()
 		err = errors.Join(err, route(node, everything, gateway),
-			route(site, netip.MustParsePrefix(podSubnets(c.families, n.index)[i]), nodeAddresses(c.families, n.index)[i]))
+			route(site, netip.MustParsePrefix(podSubnets(c.families, n.index)[i]),
+				nodeAddresses(c.families, n.index)[i]))
 	}
 	return err
 }
@@ -147,7 +149,9 @@ func raise(h *netlink.Handle, name string, addresses []string) error {
 		if addr.Is6() {
 			mask = net.CIDRMask(64, 128)
 		}
-		if err := h.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: mask}, Flags: unix.IFA_F_NODAD}); err != nil {
+		if err := h.AddrAdd(link,
+			&netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: mask},
+				Flags: unix.IFA_F_NODAD}); err != nil {
 			return fmt.Errorf("add address %s: %w", a, err)
 		}
 	}

@@ -141,7 +141,8 @@ func (c *Cluster) launchNode(t testing.TB, o NodeOptions) *Node {
 	if err := os.MkdirAll(c.site.file(n.disk()), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.site.run(nil, "mount", "-t", "tmpfs", "-o", "mode=755,size=4g", n.Name, n.disk()); err != nil {
+	if _, err := c.site.run(nil, "mount", "-t", "tmpfs", "-o", "mode=755,size=4g", n.Name,
+		n.disk()); err != nil {
 		t.Fatal(err)
 	}
 	c.nodes = append(c.nodes, n)
@@ -158,7 +159,8 @@ func (n *Node) boot(t testing.TB) {
 	t.Helper()
 	err := makeCgroup(n.cgroup())
 	if err == nil {
-		err = n.machine.boot(n.cluster.site, nodeScript, append([]string{n.disk(), n.Name}, n.kits()...)...)
+		err = n.machine.boot(n.cluster.site, nodeScript,
+			append([]string{n.disk(), n.Name}, n.kits()...)...)
 	}
 	if err == nil {
 		err = n.cluster.connect(n)
@@ -173,13 +175,17 @@ func (n *Node) processes() []*Process { return []*Process{n.Containerd, n.Kubele
 
 func (n *Node) declareProcesses() {
 	c, on := n.cluster, " of "+n.Name
-	n.Containerd = c.process(n.machine, "containerd"+on, listens(n.machine, "/run/containerd/containerd.sock"),
+	n.Containerd = c.process(n.machine, "containerd"+on,
+		listens(n.machine, "/run/containerd/containerd.sock"),
 		"containerd", "--config=/etc/kubernetes/containerd.toml")
-	n.Kubelet = c.process(n.machine, "kubelet"+on, answers(n.machine, "http://127.0.0.1:10248/healthz"),
-		"kubelet", "--config=/etc/kubernetes/kubelet.yaml", "--kubeconfig=/etc/kubernetes/kubelet.kubeconfig",
+	n.Kubelet = c.process(n.machine, "kubelet"+on,
+		answers(n.machine, "http://127.0.0.1:10248/healthz"),
+		"kubelet", "--config=/etc/kubernetes/kubelet.yaml",
+		"--kubeconfig=/etc/kubernetes/kubelet.kubeconfig",
 		"--cert-dir=/var/lib/kubelet/pki", "--hostname-override="+n.Name, "-v=2",
 		"--node-ip="+strings.Join(nodeAddresses(c.families, n.index), ","))
-	n.Proxy = c.process(n.machine, "kube-proxy"+on, answers(n.machine, "http://127.0.0.1:10249/healthz"),
+	n.Proxy = c.process(n.machine, "kube-proxy"+on,
+		answers(n.machine, "http://127.0.0.1:10249/healthz"),
 		"kube-proxy", "--config=/etc/kubernetes/kube-proxy.yaml")
 }
 
@@ -193,8 +199,10 @@ func (n *Node) install(t testing.TB, o NodeOptions) {
 	}
 	err := errors.Join(
 		m.write("/etc/kubernetes/ca.crt", a.pem),
-		m.write("/etc/kubernetes/kubelet.kubeconfig", a.kubeconfig(t, c.server(), a.client(t, "system:node:"+n.Name, "system:nodes"))),
-		m.write("/etc/kubernetes/kube-proxy.kubeconfig", a.kubeconfig(t, c.server(), a.client(t, "system:kube-proxy"))),
+		m.write("/etc/kubernetes/kubelet.kubeconfig",
+			a.kubeconfig(t, c.server(), a.client(t, "system:node:"+n.Name, "system:nodes"))),
+		m.write("/etc/kubernetes/kube-proxy.kubeconfig",
+			a.kubeconfig(t, c.server(), a.client(t, "system:kube-proxy"))),
 		m.write("/etc/kubernetes/containerd.toml", facts.fill(string(n.Runtime)+".toml")),
 		m.write("/etc/kubernetes/kubelet.yaml", facts.fill("kubelet.yaml")),
 		m.write("/etc/kubernetes/kube-proxy.yaml", facts.fill("kube-proxy.yaml")),
@@ -211,7 +219,9 @@ func (n *Node) install(t testing.TB, o NodeOptions) {
 func (n *Node) join(t testing.TB) {
 	t.Helper()
 	n.cluster.Await(t, n.Containerd.Name+" to be ready", n.Containerd.ready)
-	n.Load(t, Image{Name: pauseImage, Files: map[string]string{"/pause": n.cluster.kits["pause"] + "/pause"}, Entrypoint: []string{"/pause"}})
+	n.Load(t, Image{Name: pauseImage,
+		Files:      map[string]string{"/pause": n.cluster.kits["pause"] + "/pause"},
+		Entrypoint: []string{"/pause"}})
 	for _, i := range n.cluster.images {
 		n.Load(t, i)
 	}
@@ -225,7 +235,8 @@ func (n *Node) Ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	i := slices.IndexFunc(node.Status.Conditions,
+		func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 	switch {
 	case i < 0:
 		return fmt.Errorf("%s has no condition Ready", n.Name)
@@ -242,7 +253,8 @@ func (n *Node) Load(t testing.TB, i Image) {
 	r, w := io.Pipe()
 	defer func() { _ = r.Close() }() // ctr may leave early
 	go func() { w.CloseWithError(i.archive(w)) }()
-	if _, err := n.machine.run(r, "ctr", "--namespace=k8s.io", "images", "import", "-"); err != nil {
+	if _, err := n.machine.run(r, "ctr", "--namespace=k8s.io", "images", "import",
+		"-"); err != nil {
 		t.Fatalf("load image %s into %s: %v", i.Name, n.Name, err)
 	}
 }

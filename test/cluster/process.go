@@ -160,7 +160,8 @@ func (p *Process) fallen() error {
 	}
 	select {
 	case <-p.settled:
-		return fmt.Errorf("%s ended %d times: %w\n%s", p.Name, len(p.ends), p.ends[len(p.ends)-1], p.Log(20))
+		return fmt.Errorf("%s ended %d times: %w\n%s", p.Name, len(p.ends), p.ends[len(p.ends)-1],
+			p.Log(20))
 	default:
 		return nil
 	}

@@ -93,6 +93,7 @@ func (s *service) Status(_ context.Context, q *cri.StatusRequest) (*cri.StatusRe
 	return answer, nil
 }
 
-func (s *service) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
+func (s *service) ListPodSandbox(context.Context,
+	*cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
 	return &cri.ListPodSandboxResponse{Items: s.runtime.Pods}, nil
 }

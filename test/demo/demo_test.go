@@ -15,7 +15,8 @@ import (
 func TestDemo(t *testing.T) {
 	netns.RequireRoot(t)
 	program := filepath.Join(t.TempDir(), "demo")
-	for _, cmd := range []*exec.Cmd{exec.Command("go", "build", "-o", program, "."), exec.Command(program)} {
+	for _, cmd := range []*exec.Cmd{exec.Command("go", "build", "-o", program, "."),
+		exec.Command(program)} {
 		if strings.HasSuffix(cmd.Path, "/demo") {
 			cmd.Dir = "../.."
 		}

@@ -53,11 +53,13 @@ func run(ctx context.Context, out io.Writer) error {
 // ready says in one line what is missing.
 func ready() error {
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("this makes network namespaces and needs root: run sudo -E env PATH=$PATH make demo")
+		return fmt.Errorf("this makes network namespaces and needs root: run sudo -E env " +
+			"PATH=$PATH make demo")
 	}
 	for path, what := range map[string]string{
-		"/proc/self/ns/net":      "a kernel with network namespaces (CONFIG_NET_NS)",
-		"/proc/thread-self/net/": "a kernel with /proc/thread-self (Linux 3.17 or later) and /proc mounted",
+		"/proc/self/ns/net": "a kernel with network namespaces (CONFIG_NET_NS)",
+		"/proc/thread-self/net/": "a kernel with /proc/thread-self (Linux 3.17 or later) and " +
+			"/proc mounted",
 	} {
 		if _, err := os.Stat(path); err != nil {
 			return fmt.Errorf("%s is missing: this needs %s", path, what)

@@ -38,7 +38,8 @@ type demo struct {
 func newDemo(t testing.TB, out io.Writer) *demo {
 	bin := t.TempDir()
 	if err := chain.Build(t.Context(), bin); err != nil {
-		t.Fatalf("build the plugins: %v: run this within the repository, with Go 1.26 or later", err)
+		t.Fatalf("build the plugins: %v: run this within the repository, with Go 1.26 or later",
+			err)
 	}
 	d := &demo{t: t, out: out, node: chain.NewNode(t, bin), self: filepath.Join(bin, "demo")}
 	d.api = apiserver.StartIn(t, d.node.Host)

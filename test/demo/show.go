@@ -19,7 +19,8 @@ type ways struct{ in, out []hop }
 
 func (d *demo) play() {
 	client := d.attach(chain.Unmeshed("client"), d.bridge, d.ours)
-	fmt.Fprintf(d.out, "\nPod demo/client\n  decision   %s: %s\n  took       %s, %d questions to the API server\n",
+	fmt.Fprintf(d.out, "\nPod demo/client\n  decision   %s: %s\n  took       %s, %d questions to "+
+		"the API server\n",
 		d.outcome().Msg, redirect.Skip(d.outcome().Reason), d.took(), d.api.Requests())
 	d.start(client, appUser, "app")
 
@@ -53,19 +54,23 @@ type outcome struct {
 
 func (d *demo) outcome() outcome {
 	var o outcome
-	_ = json.Unmarshal(bytes.TrimSpace([]byte(d.node.Last("sidecar-cni").Stderr)), &o) // an empty outcome shows as such
+	// an empty outcome shows as such
+	_ = json.Unmarshal(bytes.TrimSpace([]byte(d.node.Last("sidecar-cni").Stderr)), &o)
 	return o
 }
 
 func (d *demo) took() string {
-	return fmt.Sprintf("%.1f ms of sidecar-cni, its start included", d.node.Last("sidecar-cni").Took.Seconds()*1000)
+	return fmt.Sprintf("%.1f ms of sidecar-cni, its start included",
+		d.node.Last("sidecar-cni").Took.Seconds()*1000)
 }
 
 // explain prints what was decided for the pod web and which rules it has.
 func (d *demo) explain(rules redirect.Ruleset) {
 	o := d.outcome()
-	fmt.Fprintf(d.out, "\nPod demo/web\n  decision   %s with %s, asked the %s\n  took       %s\n  rules\n",
-		o.Msg, o.Backend, map[string]string{"api": "API server", "agent": "agent"}[o.Path], d.took())
+	fmt.Fprintf(d.out, "\nPod demo/web\n  decision   %s with %s, asked the %s\n"+
+		"  took       %s\n  rules\n",
+		o.Msg, o.Backend, map[string]string{"api": "API server", "agent": "agent"}[o.Path],
+		d.took())
 	for line := range strings.Lines(redirect.Explain(rules)) {
 		if line != "\n" {
 			fmt.Fprint(d.out, "    "+line)

@@ -39,7 +39,8 @@ func talk(role string) int {
 	case "proxy":
 		err = serve(map[uint16]func(*net.TCPConn) ([]hop, error){
 			outboundPort: func(c *net.TCPConn) ([]hop, error) { return relay(c, nil) },
-			inboundPort: func(c *net.TCPConn) ([]hop, error) { // the address that says: from the proxy, do not capture
+			// the address that says: from the proxy, do not capture
+			inboundPort: func(c *net.TCPConn) ([]hop, error) {
 				return relay(c, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 6)})
 			},
 		})
@@ -89,7 +90,8 @@ func accept(l *net.TCPListener, handle func(*net.TCPConn) ([]hop, error)) {
 func addr(a net.Addr) netip.AddrPort { return netip.MustParseAddrPort(a.String()) }
 
 func answer(c *net.TCPConn) ([]hop, error) {
-	return []hop{{Who: "app", Port: addr(c.LocalAddr()).Port(), Caller: addr(c.RemoteAddr()).Addr().String()}}, nil
+	return []hop{{Who: "app", Port: addr(c.LocalAddr()).Port(),
+		Caller: addr(c.RemoteAddr()).Addr().String()}}, nil
 }
 
 // relay is a transparent proxy: it calls whom the caller meant, and adds itself to the answer.
@@ -98,7 +100,8 @@ func relay(c *net.TCPConn, from *net.TCPAddr) ([]hop, error) {
 	if err != nil {
 		return nil, err
 	}
-	onward, err := (&net.Dialer{LocalAddr: localAddr(from), Timeout: timeout}).Dial("tcp4", wanted.String())
+	onward, err := (&net.Dialer{LocalAddr: localAddr(from), Timeout: timeout}).Dial("tcp4",
+		wanted.String())
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +110,8 @@ func relay(c *net.TCPConn, from *net.TCPAddr) ([]hop, error) {
 	if err := json.NewDecoder(onward).Decode(&hops); err != nil {
 		return nil, err
 	}
-	me := hop{Who: "proxy", Port: addr(c.LocalAddr()).Port(), Caller: addr(c.RemoteAddr()).Addr().String(), Wanted: wanted.String()}
+	me := hop{Who: "proxy", Port: addr(c.LocalAddr()).Port(),
+		Caller: addr(c.RemoteAddr()).Addr().String(), Wanted: wanted.String()}
 	return append(hops, me), nil
 }
 

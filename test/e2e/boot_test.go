@@ -52,7 +52,8 @@ func TestBoot(t *testing.T) {
 		all[i] = r.ready(t, p)
 	}
 	for i := range times {
-		t.Run(fmt.Sprintf("reboot %d", i+1), func(t *testing.T) { r.rebootWithoutEntry(t, all[0], all[1:], int32(i+1)) })
+		t.Run(fmt.Sprintf("reboot %d", i+1),
+			func(t *testing.T) { r.rebootWithoutEntry(t, all[0], all[1:], int32(i+1)) })
 	}
 }
 
@@ -89,20 +90,26 @@ func (r *rig) writeAtBoot(t *testing.T, conf string) {
 		t.Fatal(err)
 	}
 	pod := newPod(name, name)
-	pod.Spec.HostNetwork, pod.Spec.Tolerations = true, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	pod.Spec.HostNetwork, pod.Spec.Tolerations = true,
+		[]corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	pod.Spec.Volumes = []corev1.Volume{
-		{Name: "wanted", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}}},
-		{Name: "node", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/cni/net.d"}}},
+		{Name: "wanted", VolumeSource: corev1.VolumeSource{
+			ConfigMap: &corev1.ConfigMapVolumeSource{
+				LocalObjectReference: corev1.LocalObjectReference{Name: name}}}},
+		{Name: "node", VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: "/etc/cni/net.d"}}},
 	}
 	write := actor("install-cni", 0, "copy", "/wanted/"+primary, "/node/"+primary)
 	write.SecurityContext.RunAsNonRoot = new(false)
-	write.VolumeMounts = []corev1.VolumeMount{{Name: "wanted", MountPath: "/wanted"}, {Name: "node", MountPath: "/node"}}
+	write.VolumeMounts = []corev1.VolumeMount{{Name: "wanted", MountPath: "/wanted"},
+		{Name: "node", MountPath: "/node"}}
 	pod.Spec.InitContainers = []corev1.Container{write}
 	_, err = r.Client().AppsV1().DaemonSets(name).Create(t.Context(), &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: appsv1.DaemonSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: pod.Labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels}, Spec: pod.Spec},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels},
+				Spec: pod.Spec},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -112,7 +119,8 @@ func (r *rig) writeAtBoot(t *testing.T, conf string) {
 }
 
 // rebootWithoutEntry cuts the power and looks at what comes back.
-func (r *rig) rebootWithoutEntry(t *testing.T, caller *corev1.Pod, inMesh []*corev1.Pod, times int32) {
+func (r *rig) rebootWithoutEntry(t *testing.T, caller *corev1.Pod, inMesh []*corev1.Pod,
+	times int32) {
 	n := r.Node(0)
 	agent, err := r.agent(t.Context(), n)
 	if err != nil {
@@ -169,7 +177,8 @@ func startedAgain(times int32) func(*corev1.Pod) error {
 	return func(p *corev1.Pod) error {
 		for _, s := range p.Status.ContainerStatuses {
 			if s.RestartCount < times {
-				return fmt.Errorf("container %s of %s was started again %d times", s.Name, p.Name, s.RestartCount)
+				return fmt.Errorf("container %s of %s was started again %d times", s.Name, p.Name,
+					s.RestartCount)
 			}
 		}
 		return cluster.Ready(p)
@@ -198,18 +207,21 @@ func (r *rig) expectClosedInTime(t *testing.T, w *nodeWatch, times int32) {
 			t.Errorf("pod %s was started after the agent was ready, and was open", s.pod)
 		}
 		if late := s.lastOpen.Sub(up); late > openAtMost {
-			t.Errorf("pod %s was open %s after the agent was started, want at most %s", s.pod, late.Round(time.Millisecond), openAtMost)
+			t.Errorf("pod %s was open %s after the agent was started, want at most %s", s.pod,
+				late.Round(time.Millisecond), openAtMost)
 		}
 		last = max(last, s.closed.Sub(up))
 	}
 	if open == 0 {
 		t.Errorf("reboot %d: no pod came up open, so nothing was tested", times)
 	}
-	t.Logf("reboot %d: %d of %d pods came up open; the last was redirected %.1f s after the agent was started, which was ready after %.1f s",
+	t.Logf("reboot %d: %d of %d pods came up open; the last was redirected %.1f s after the "+
+		"agent was started, which was ready after %.1f s",
 		times, open, bootPods, last.Seconds(), w.ready.Sub(up).Seconds())
 	for _, s := range w.sandboxes {
 		if !s.lastOpen.IsZero() && !s.closed.IsZero() {
-			r.awaitEvent(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: s.pod}}, "SidecarRedirectedLate",
+			r.awaitEvent(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop",
+				Name: s.pod}}, "SidecarRedirectedLate",
 				"connections that were opened before go on past the sidecar", "restart the pod")
 		}
 	}

@@ -35,7 +35,8 @@ func TestCrowd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d pods at once on one node: %v without the product, %v with it; of the latter's requests the agent's about pods were %v",
+	t.Logf("%d pods at once on one node: %v without the product, %v with it; of the latter's "+
+		"requests the agent's about pods were %v",
 		crowdSize, before, after, asked)
 }
 
@@ -45,7 +46,8 @@ type effort struct {
 }
 
 func (e effort) String() string {
-	return fmt.Sprintf("%s and %d requests to the API server", e.took.Round(100*time.Millisecond), e.requests)
+	return fmt.Sprintf("%s and %d requests to the API server", e.took.Round(100*time.Millisecond),
+		e.requests)
 }
 
 // crowd waits with one watch, so as not to be much of what it counts.

@@ -14,9 +14,12 @@
 // format what was counted. A failure prints what these say, and what the agents have logged.
 //
 // Be aware:
-//   - Everything is in namespaces and on file systems of the cluster's own; the machine's CNI directories are not touched.
-//   - The cluster's programs are built when first needed, see package cluster, and so are the image, by buildah, and Helm.
-//     Beside what a cluster needs that is, from Debian, make, buildah and haproxy.
-//   - Envoy is not to be had as a Go module or a Debian package. haproxy stands in for a real proxy under REDIRECT over IPv4;
-//     it cannot mark packets, which TPROXY needs, and it has no server of names.
+//   - Everything is in namespaces and on file systems of the cluster's own; the machine's CNI
+//     directories are not touched.
+//   - The cluster's programs are built when first needed, see package cluster, and so are the
+//     image, by buildah, and Helm. Beside what a cluster needs that is, from Debian, make, buildah
+//     and haproxy.
+//   - Envoy is not to be had as a Go module or a Debian package. haproxy stands in for a real proxy
+//     under REDIRECT over IPv4; it cannot mark packets, which TPROXY needs, and it has no server of
+//     names.
 package e2e

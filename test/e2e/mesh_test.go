@@ -36,7 +36,8 @@ type mesh struct {
 // "restricted".
 func newPod(namespace, name string) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": name}, Annotations: map[string]string{}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+			Labels: map[string]string{"app": name}, Annotations: map[string]string{}},
 		Spec: corev1.PodSpec{
 			TerminationGracePeriodSeconds: new(int64(1)),
 			AutomountServiceAccountToken:  new(false),
@@ -55,7 +56,8 @@ func actor(name string, user int64, args ...string) corev1.Container {
 			RunAsNonRoot:             new(true),
 			RunAsUser:                &user,
 			RunAsGroup:               &user,
-			SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			SeccompProfile: &corev1.SeccompProfile{
+				Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 	}
 }
@@ -123,17 +125,20 @@ func (m mesh) status() string {
 	if m.native {
 		inits, containers = inits+`,"istio-proxy"`, ""
 	}
-	return `{"initContainers":[` + inits + `],"containers":[` + containers + `],"volumes":["workload-socket","credential-socket",` +
+	return `{"initContainers":[` + inits + `],"containers":[` + containers +
+		`],"volumes":["workload-socket","credential-socket",` +
 		`"workload-certs","istio-envoy","istio-data","istio-podinfo","istio-token","istiod-ca-cert"],"imagePullSecrets":null,"revision":"default"}`
 }
 
 var iptablesArgs = []string{
-	"istio-iptables", "-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*",
+	"istio-iptables", "-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x",
+	"", "-b", "*",
 	"-d", "15090,15021,15020", "--log_output_level=default:info",
 }
 
 func (m mesh) validation() corev1.Container {
-	return actor("istio-validation", proxyUser, append(slices.Clip(iptablesArgs), "--run-validation", "--skip-rule-apply")...)
+	return actor("istio-validation", proxyUser,
+		append(slices.Clip(iptablesArgs), "--run-validation", "--skip-rule-apply")...)
 }
 
 // istioInit is what the product makes superfluous.
@@ -145,25 +150,33 @@ func (m mesh) istioInit() corev1.Container {
 }
 
 func (m mesh) sidecar(mode string) corev1.Container {
-	c := actor("istio-proxy", proxyUser, "proxy", "sidecar", "--domain", "$(POD_NAMESPACE).svc.cluster.local",
-		"--proxyLogLevel=warning", "--proxyComponentLogLevel=misc:error", "--log_output_level=default:info")
+	c := actor("istio-proxy", proxyUser, "proxy", "sidecar", "--domain",
+		"$(POD_NAMESPACE).svc.cluster.local",
+		"--proxyLogLevel=warning", "--proxyComponentLogLevel=misc:error",
+		"--log_output_level=default:info")
 	if m.haproxy {
 		c.Image = haproxyImage
-		c.Env = append(c.Env, corev1.EnvVar{Name: "PROXY_PROGRAM", Value: "/usr/sbin/haproxy -db -f /etc/haproxy.cfg"})
+		c.Env = append(c.Env, corev1.EnvVar{Name: "PROXY_PROGRAM", Value: "/usr/sbin/haproxy -db " +
+			"-f /etc/haproxy.cfg"})
 	}
-	c.Ports = []corev1.ContainerPort{{Name: "http-envoy-prom", ContainerPort: 15090, Protocol: corev1.ProtocolTCP}}
+	c.Ports = []corev1.ContainerPort{{Name: "http-envoy-prom", ContainerPort: 15090,
+		Protocol: corev1.ProtocolTCP}}
 	c.Env = append(c.Env,
 		corev1.EnvVar{Name: "PILOT_CERT_PROVIDER", Value: "istiod"},
-		field("POD_NAME", "metadata.name"), field("POD_NAMESPACE", "metadata.namespace"), field("INSTANCE_IP", "status.podIP"),
+		field("POD_NAME", "metadata.name"), field("POD_NAMESPACE", "metadata.namespace"),
+		field("INSTANCE_IP", "status.podIP"),
 		corev1.EnvVar{Name: "ISTIO_META_INTERCEPTION_MODE", Value: mode},
 		corev1.EnvVar{Name: "ISTIO_META_APP_CONTAINERS", Value: "app"},
 	)
 	if m.dns {
 		c.Env = append(c.Env, corev1.EnvVar{Name: "ISTIO_META_DNS_CAPTURE", Value: "true"})
 	}
-	ready := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz/ready", Port: intstr.FromInt32(15021)}}
-	c.StartupProbe = &corev1.Probe{ProbeHandler: ready, PeriodSeconds: 1, TimeoutSeconds: 3, FailureThreshold: 600}
-	c.ReadinessProbe = &corev1.Probe{ProbeHandler: ready, PeriodSeconds: 15, TimeoutSeconds: 3, FailureThreshold: 4}
+	ready := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz/ready",
+		Port: intstr.FromInt32(15021)}}
+	c.StartupProbe = &corev1.Probe{ProbeHandler: ready, PeriodSeconds: 1, TimeoutSeconds: 3,
+		FailureThreshold: 600}
+	c.ReadinessProbe = &corev1.Probe{ProbeHandler: ready, PeriodSeconds: 15, TimeoutSeconds: 3,
+		FailureThreshold: 4}
 	if m.native {
 		c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 	}
@@ -175,7 +188,9 @@ func (m mesh) sidecar(mode string) corev1.Container {
 }
 
 func field(name, path string) corev1.EnvVar {
-	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}}
+	return corev1.EnvVar{Name: name,
+		ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1",
+			FieldPath: path}}}
 }
 
 // meshed is a pod of the mesh.
@@ -190,7 +205,8 @@ var ordinary = mesh{}
 // create has the API server take a pod.
 func (r *rig) create(t testing.TB, pod *corev1.Pod) {
 	t.Helper()
-	if _, err := r.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+	if _, err := r.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

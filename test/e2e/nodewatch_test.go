@@ -41,7 +41,8 @@ type nodeWatch struct {
 	sandboxes map[uint64]*sandbox    // by the inode of the network namespace
 	current   map[types.UID]*sandbox // that a pod has now
 	before    map[uint64]bool        // the namespaces that there were when the agent was ready
-	up, ready time.Time              // when the agent's process was seen first, and when it said that it was ready
+	// when the agent's process was seen first, and when it said that it was ready
+	up, ready time.Time
 }
 
 // A sandbox is that of a pod, whose first process a runtime starts once its network is set up.
@@ -53,12 +54,14 @@ type sandbox struct {
 }
 
 // watchNode watches until the end of the test, or of the watch.
-func (r *rig) watchNode(t *testing.T, n *cluster.Node, agent *corev1.Pod, pods ...*corev1.Pod) *nodeWatch {
+func (r *rig) watchNode(t *testing.T, n *cluster.Node, agent *corev1.Pod,
+	pods ...*corev1.Pod) *nodeWatch {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	w := &nodeWatch{
 		node: n, agent: agent.UID, stop: stop, done: make(chan error, 1),
-		pods: map[types.UID]string{}, sandboxes: map[uint64]*sandbox{}, current: map[types.UID]*sandbox{},
+		pods: map[types.UID]string{}, sandboxes: map[uint64]*sandbox{},
+		current: map[types.UID]*sandbox{},
 	}
 	w.add(pods...)
 	go func() { w.done <- w.run(ctx) }()
@@ -158,7 +161,8 @@ func (w *nodeWatch) look() error {
 			if !bytes.Contains(content, []byte("pod"+uid+"/")) {
 				continue
 			}
-			if inode, err := namespaceOf(process); err == nil && inode != host { // else it has ended
+			// else it has ended
+			if inode, err := namespaceOf(process); err == nil && inode != host {
 				found[uid] = process
 			}
 		}
@@ -214,7 +218,8 @@ func (w *nodeWatch) lookInto(uid types.UID, process string) error {
 	if err != nil {
 		return fmt.Errorf("list tables of %s: %w", s.pod, err)
 	}
-	if slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == "sidecar-cni" }) {
+	if slices.ContainsFunc(tables,
+		func(t *nftables.Table) bool { return t.Name == "sidecar-cni" }) {
 		s.closed = time.Now()
 	} else {
 		s.lastOpen = time.Now()

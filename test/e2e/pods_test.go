@@ -53,7 +53,8 @@ func (r *rig) statefulSet(t *testing.T, n *cluster.Node, _ *corev1.Pod) {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: appsv1.StatefulSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: template.Labels, Annotations: template.Annotations}, Spec: template.Spec},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: template.Labels,
+				Annotations: template.Annotations}, Spec: template.Spec},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -63,7 +64,8 @@ func (r *rig) statefulSet(t *testing.T, n *cluster.Node, _ *corev1.Pod) {
 	for range 3 {
 		r.expectRedirected(t, pod)
 		old := pod.UID
-		if err := r.Client().CoreV1().Pods("shop").Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+		if err := r.Client().CoreV1().Pods("shop").Delete(t.Context(), pod.Name,
+			metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
 			t.Fatal(err)
 		}
 		pod = r.AwaitPod(t, "shop", pod.Name, func(p *corev1.Pod) error {
@@ -88,7 +90,9 @@ func (r *rig) job(t *testing.T, n *cluster.Node, to *corev1.Pod) {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: batchv1.JobSpec{
 			BackoffLimit: new(int32(0)),
-			Template:     corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: template.Labels, Annotations: template.Annotations}, Spec: template.Spec},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: template.Labels,
+					Annotations: template.Annotations}, Spec: template.Spec},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -96,7 +100,8 @@ func (r *rig) job(t *testing.T, n *cluster.Node, to *corev1.Pod) {
 	}
 	var pod corev1.Pod
 	r.Await(t, "the job to be done", func(ctx context.Context) error {
-		all, err := r.Client().CoreV1().Pods("shop").List(ctx, metav1.ListOptions{LabelSelector: "app=" + name})
+		all, err := r.Client().CoreV1().Pods("shop").List(ctx,
+			metav1.ListOptions{LabelSelector: "app=" + name})
 		if err != nil {
 			return err
 		}
@@ -106,7 +111,8 @@ func (r *rig) job(t *testing.T, n *cluster.Node, to *corev1.Pod) {
 		pod = all.Items[0]
 		return nil
 	})
-	log, err := r.Client().CoreV1().Pods("shop").GetLogs(pod.Name, &corev1.PodLogOptions{Container: "app"}).DoRaw(t.Context())
+	log, err := r.Client().CoreV1().Pods("shop").GetLogs(pod.Name,
+		&corev1.PodLogOptions{Container: "app"}).DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,13 +146,15 @@ func (r *rig) initContainers(t *testing.T, n *cluster.Node, to *corev1.Pod) {
 	}{
 		"without": {},
 		"bypass":  {map[string]string{"sidecar-cni.io/initContainers": "bypass"}, false, true},
-		"uids":    {map[string]string{"sidecar-cni.io/excludeOutboundUIDs": fmt.Sprint(initUser)}, false, true},
-		"native":  {nil, true, true},
+		"uids": {map[string]string{"sidecar-cni.io/excludeOutboundUIDs": fmt.Sprint(initUser)},
+			false, true},
+		"native": {nil, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPod("shop", "init-"+name+"-"+n.Name)
-			p.Spec.InitContainers = []corev1.Container{actor("early", initUser, "call", "tcp", app(to.Status.PodIP))}
+			p.Spec.InitContainers = []corev1.Container{actor("early", initUser, "call", "tcp",
+				app(to.Status.PodIP))}
 			mesh{native: tt.sidecar, annotations: tt.annotations}.inject(&p.ObjectMeta, &p.Spec)
 			r.create(t, on(n.Name, p))
 			if tt.works {
@@ -155,15 +163,18 @@ func (r *rig) initContainers(t *testing.T, n *cluster.Node, to *corev1.Pod) {
 			}
 			r.AwaitPod(t, "shop", p.Name, func(p *corev1.Pod) error {
 				for _, s := range p.Status.InitContainerStatuses {
-					if s.Name == "early" && (s.State.Terminated != nil || s.LastTerminationState.Terminated != nil) {
+					if s.Name == "early" && (s.State.Terminated != nil ||
+						s.LastTerminationState.Terminated != nil) {
 						return nil
 					}
 				}
 				return errors.New("the init container has not ended")
 			})
-			log, err := r.Client().CoreV1().Pods("shop").GetLogs(p.Name, &corev1.PodLogOptions{Container: "early"}).DoRaw(t.Context())
+			log, err := r.Client().CoreV1().Pods("shop").GetLogs(p.Name,
+				&corev1.PodLogOptions{Container: "early"}).DoRaw(t.Context())
 			if err != nil || !strings.Contains(string(log), "connection refused") {
-				t.Errorf("the init container, whose call leads to a proxy that does not run yet, says %q, %v", log, err)
+				t.Errorf("the init container, whose call leads to a proxy that does not run yet, "+
+					"says %q, %v", log, err)
 			}
 		})
 	}

@@ -31,7 +31,8 @@ const (
 
 // helm builds Helm and returns its path.
 var helm = sync.OnceValues(func() (string, error) {
-	out, err := exec.Command("go", "tool", "-modfile=../../tools/helm/go.mod", "-n", "helm").Output()
+	out, err := exec.Command("go", "tool", "-modfile=../../tools/helm/go.mod", "-n", "helm").
+		Output()
 	return strings.TrimSpace(string(out)), err
 })
 
@@ -60,7 +61,8 @@ func loadProduct(t *testing.T, n *cluster.Node) {
 	if version == nil {
 		t.Fatal("Chart.yaml has no appVersion")
 	}
-	n.Run(t, archive, "ctr", "--namespace=k8s.io", "images", "import", "--index-name=docker.io/sidecar-cni/sidecar-cni:"+version[1], "-")
+	n.Run(t, archive, "ctr", "--namespace=k8s.io", "images", "import",
+		"--index-name=docker.io/sidecar-cni/sidecar-cni:"+version[1], "-")
 }
 
 // loadOther gives the nodes another version of the product, whose plugin has a byte more, which no
@@ -76,8 +78,9 @@ func (r *rig) loadOther(t *testing.T) (plugin string) {
 		t.Fatal(err)
 	}
 	r.Load(t, cluster.Image{
-		Name:       otherImage + ":" + otherVersion,
-		Files:      map[string]string{"/sidecar-cni": plugin, "/sidecar-cni-installer": program(t, "../../installer")},
+		Name: otherImage + ":" + otherVersion,
+		Files: map[string]string{"/sidecar-cni": plugin,
+			"/sidecar-cni-installer": program(t, "../../installer")},
 		Entrypoint: []string{"/sidecar-cni-installer"},
 	})
 	return plugin
@@ -146,15 +149,18 @@ func (r *rig) tellAtTheEnd(t *testing.T) {
 
 func (r *rig) tellProduct(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second) // in a cleanup it has ended
+	// in a cleanup it has ended
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
 	defer cancel()
-	pods, err := r.Client().CoreV1().Pods(home).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + release})
+	pods, err := r.Client().CoreV1().Pods(home).List(ctx,
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + release})
 	if err != nil {
 		t.Logf("the product's pods: %v", err)
 		return
 	}
 	for _, p := range pods.Items {
-		log, err := r.Client().CoreV1().Pods(home).GetLogs(p.Name, &corev1.PodLogOptions{TailLines: new(int64(25))}).DoRaw(ctx)
+		log, err := r.Client().CoreV1().Pods(home).GetLogs(p.Name,
+			&corev1.PodLogOptions{TailLines: new(int64(25))}).DoRaw(ctx)
 		if err != nil {
 			log = []byte(err.Error())
 		}
@@ -170,7 +176,8 @@ func (r *rig) tellProduct(t *testing.T) {
 func ours(metrics string) string {
 	var b strings.Builder
 	for line := range strings.Lines(metrics) {
-		if strings.HasPrefix(line, "sidecar_cni_") && !strings.Contains(line, "_bucket{") && !strings.HasSuffix(line, " 0\n") {
+		if strings.HasPrefix(line, "sidecar_cni_") && !strings.Contains(line, "_bucket{") &&
+			!strings.HasSuffix(line, " 0\n") {
 			b.WriteString(line)
 		}
 	}
@@ -180,7 +187,8 @@ func ours(metrics string) string {
 // agent returns the agent of a node, the youngest if there are two.
 func (r *rig) agent(ctx context.Context, n *cluster.Node) (*corev1.Pod, error) {
 	pods, err := r.Client().CoreV1().Pods(home).List(ctx, metav1.ListOptions{
-		LabelSelector: "app.kubernetes.io/name=" + release, FieldSelector: "spec.nodeName=" + n.Name,
+		LabelSelector: "app.kubernetes.io/name=" + release,
+		FieldSelector: "spec.nodeName=" + n.Name,
 	})
 	if err != nil {
 		return nil, err
@@ -188,7 +196,8 @@ func (r *rig) agent(ctx context.Context, n *cluster.Node) (*corev1.Pod, error) {
 	var found *corev1.Pod
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		if p.DeletionTimestamp == nil && (found == nil || found.CreationTimestamp.Before(&p.CreationTimestamp)) {
+		if p.DeletionTimestamp == nil &&
+			(found == nil || found.CreationTimestamp.Before(&p.CreationTimestamp)) {
 			found = p
 		}
 	}
@@ -199,7 +208,8 @@ func (r *rig) agent(ctx context.Context, n *cluster.Node) (*corev1.Pod, error) {
 }
 
 func (r *rig) metricsOf(ctx context.Context, pod *corev1.Pod) (string, error) {
-	out, err := r.Client().CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, "9466", "metrics", nil).DoRaw(ctx)
+	out, err := r.Client().CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, "9466",
+		"metrics", nil).DoRaw(ctx)
 	return string(out), err
 }
 
@@ -209,12 +219,14 @@ func (r *rig) readyz(ctx context.Context, n *cluster.Node) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	said, err := r.Client().CoreV1().Pods(home).ProxyGet("http", pod.Name, "9466", "readyz", nil).DoRaw(ctx)
+	said, err := r.Client().CoreV1().Pods(home).ProxyGet("http", pod.Name, "9466", "readyz", nil).
+		DoRaw(ctx)
 	return string(said), err
 }
 
 // metric returns the sum of a node's samples whose name and labels contain all words.
-func (r *rig) metric(ctx context.Context, n *cluster.Node, name string, words ...string) (float64, error) {
+func (r *rig) metric(ctx context.Context, n *cluster.Node, name string,
+	words ...string) (float64, error) {
 	pod, err := r.agent(ctx, n)
 	if err != nil {
 		return 0, err
@@ -245,7 +257,8 @@ next:
 }
 
 // awaitMetric waits until a node's metric is as wanted.
-func (r *rig) awaitMetric(t *testing.T, n *cluster.Node, wanted func(float64) bool, name string, words ...string) {
+func (r *rig) awaitMetric(t *testing.T, n *cluster.Node, wanted func(float64) bool, name string,
+	words ...string) {
 	t.Helper()
 	r.Await(t, fmt.Sprintf("%s%v of %s", name, words, n.Name), func(ctx context.Context) error {
 		v, err := r.metric(ctx, n, name, words...)

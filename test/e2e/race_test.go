@@ -21,14 +21,16 @@ import (
 func TestRace(t *testing.T) {
 	r := start(t, cluster.Options{Nodes: oneNode})
 	loadProduct(t, r.Node(0)) // not the others: there the agent comes when the test lets it
-	values := []string{"image.pullPolicy=Never", "untaint=true", "labelPods=true", "repair.interval=1s"}
+	values := []string{"image.pullPolicy=Never", "untaint=true", "labelPods=true",
+		"repair.interval=1s"}
 	r.tellAtTheEnd(t)
 	r.helmRun(t, "install", chart(t, values...)...)
 	r.awaitProduct(t)
 	r.namespace(t, "shop", "restricted")
 
 	t.Run("with the taint no pod starts before the agent", func(t *testing.T) {
-		taints := []corev1.Taint{{Key: "sidecar-cni.io/not-ready", Effect: corev1.TaintEffectNoSchedule}}
+		taints := []corev1.Taint{{Key: "sidecar-cni.io/not-ready",
+			Effect: corev1.TaintEffectNoSchedule}}
 		w := r.waiting(t, "tainted", "node1", meshed)
 		n := r.join(t, cluster.NodeOptions{Taints: taints})
 		r.awaitAgentWithoutImage(t, n)
@@ -53,7 +55,8 @@ func TestRace(t *testing.T) {
 	} {
 		t.Run("without the taint they are found: "+tt.mode, func(t *testing.T) {
 			r.helmRun(t, "upgrade", chart(t, append(values, "repair.mode="+tt.mode)...)...)
-			w := r.waiting(t, tt.mode, fmt.Sprintf("node%d", r.nodes), func(space, name string, _ mesh) *corev1.Pod { return unvalidated(space, name) })
+			w := r.waiting(t, tt.mode, fmt.Sprintf("node%d", r.nodes),
+				func(space, name string, _ mesh) *corev1.Pod { return unvalidated(space, name) })
 			n := r.join(t, cluster.NodeOptions{Runtime: tt.runtime})
 			for _, p := range w.await(t) {
 				r.expectUntouched(t, &p)
@@ -95,7 +98,8 @@ type waiting struct {
 	replicas    int
 }
 
-func (r *rig) waiting(t *testing.T, name, node string, pod func(space, name string, m mesh) *corev1.Pod) *waiting {
+func (r *rig) waiting(t *testing.T, name, node string,
+	pod func(space, name string, m mesh) *corev1.Pod) *waiting {
 	t.Helper()
 	w := &waiting{r, "shop", name, 2}
 	template := pod("shop", name, ordinary)
@@ -104,8 +108,10 @@ func (r *rig) waiting(t *testing.T, name, node string, pod func(space, name stri
 	_, err := r.Client().AppsV1().Deployments("shop").Create(t.Context(), &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: template.Annotations}, Spec: template.Spec},
+			Replicas: new(int32(1)),
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels,
+				Annotations: template.Annotations}, Spec: template.Spec},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -118,7 +124,8 @@ func (r *rig) waiting(t *testing.T, name, node string, pod func(space, name stri
 		Spec: batchv1.JobSpec{
 			BackoffLimit: new(int32(0)),
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"work": name}, Annotations: template.Annotations}, Spec: job.Spec,
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"work": name},
+					Annotations: template.Annotations}, Spec: job.Spec,
 			},
 		},
 	}, metav1.CreateOptions{})
@@ -172,7 +179,8 @@ func isJob(p *corev1.Pod) bool { return p.Labels["work"] != "" }
 func (r *rig) expectReported(t *testing.T, w *waiting) {
 	t.Helper()
 	for _, p := range w.pods(t) {
-		r.awaitEvent(t, &p, "SidecarNotRedirected", "its traffic goes past the sidecar; remedy: delete the pod to have it created anew")
+		r.awaitEvent(t, &p, "SidecarNotRedirected", "its traffic goes past the sidecar; remedy: "+
+			"delete the pod to have it created anew")
 		r.AwaitPod(t, p.Namespace, p.Name, labelled)
 		r.expectUntouched(t, &p)
 	}

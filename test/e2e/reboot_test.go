@@ -20,7 +20,8 @@ func TestReboot(t *testing.T) {
 	plain, inMesh := []*corev1.Pod{}, []*corev1.Pod{}
 	r.eachNode(func(n *cluster.Node) {
 		plain = append(plain, on(n.Name, newPod("shop", "plain-"+n.Name)))
-		inMesh = append(inMesh, on(n.Name, meshed("shop", "ordinary-"+n.Name, ordinary)), on(n.Name, meshed("shop", "native-"+n.Name, mesh{native: true})))
+		inMesh = append(inMesh, on(n.Name, meshed("shop", "ordinary-"+n.Name, ordinary)),
+			on(n.Name, meshed("shop", "native-"+n.Name, mesh{native: true})))
 	})
 	all := append(append([]*corev1.Pod{}, plain...), inMesh...)
 	for _, p := range all {
@@ -56,7 +57,8 @@ func (r *rig) expectBack(t *testing.T, plain, inMesh []*corev1.Pod, node string,
 	again := func(p *corev1.Pod) error {
 		for _, s := range p.Status.ContainerStatuses {
 			if s.Name == "app" && s.RestartCount < times {
-				return fmt.Errorf("the app of %s was started again %d times", p.Name, s.RestartCount)
+				return fmt.Errorf("the app of %s was started again %d times", p.Name,
+					s.RestartCount)
 			}
 		}
 		return cluster.Ready(p)

@@ -30,14 +30,16 @@ type rig struct {
 }
 
 var (
-	bothRuntimes = []cluster.NodeOptions{{Runtime: cluster.Containerd2}, {Runtime: cluster.Containerd1}}
-	oneNode      = bothRuntimes[:1]
+	bothRuntimes = []cluster.NodeOptions{{Runtime: cluster.Containerd2},
+		{Runtime: cluster.Containerd1}}
+	oneNode = bothRuntimes[:1]
 )
 
 func start(t *testing.T, o cluster.Options) *rig {
 	t.Helper()
 	r := &rig{Cluster: cluster.Start(t, o), nodes: len(o.Nodes)}
-	r.Load(t, cluster.Image{Name: actorImage, Files: map[string]string{"/actor": program(t, "./actor")}, Entrypoint: []string{"/actor"}})
+	r.Load(t, cluster.Image{Name: actorImage,
+		Files: map[string]string{"/actor": program(t, "./actor")}, Entrypoint: []string{"/actor"}})
 	return r
 }
 
@@ -47,7 +49,8 @@ var programs sync.Map
 func program(t *testing.T, pkg string) string {
 	t.Helper()
 	build, _ := programs.LoadOrStore(pkg, sync.OnceValues(func() (string, error) {
-		path := filepath.Join(os.TempDir(), fmt.Sprintf("sidecar-cni-e2e-%d", os.Getpid()), filepath.Base(pkg))
+		path := filepath.Join(os.TempDir(), fmt.Sprintf("sidecar-cni-e2e-%d", os.Getpid()),
+			filepath.Base(pkg))
 		cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -76,7 +79,8 @@ func (r *rig) loadHAProxy(t *testing.T) {
 	if err != nil {
 		t.Fatalf("ldd %s (apt-get install -y --no-install-recommends haproxy): %v", haproxy, err)
 	}
-	files := map[string]string{haproxy: haproxy, "/etc/haproxy.cfg": "haproxy.cfg", "/actor": program(t, "./actor")}
+	files := map[string]string{haproxy: haproxy, "/etc/haproxy.cfg": "haproxy.cfg",
+		"/actor": program(t, "./actor")}
 	for word := range strings.FieldsSeq(string(out)) {
 		if strings.HasPrefix(word, "/") {
 			files[word] = word
@@ -90,7 +94,9 @@ func (r *rig) loadHAProxy(t *testing.T) {
 func (r *rig) namespace(t *testing.T, name, level string) {
 	t.Helper()
 	labels := map[string]string{"pod-security.kubernetes.io/enforce": level}
-	_, err := r.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
+	_, err := r.Client().CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}},
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +123,9 @@ func lines[T any](t *testing.T, r *rig, pod *corev1.Pod, args ...string) []T {
 }
 
 func tryLines[T any](r *rig, pod *corev1.Pod, args ...string) ([]T, error) {
-	out, err := r.TryKubectl("", append([]string{"--namespace=" + pod.Namespace, "exec", pod.Name, "--container=app", "--", "/actor"}, args...)...)
+	out, err := r.TryKubectl("",
+		append([]string{"--namespace=" + pod.Namespace, "exec", pod.Name, "--container=app", "--",
+			"/actor"}, args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +165,8 @@ func host(address string) string {
 
 // sightings returns what a pod's proxy has seen.
 func (r *rig) sightings(ctx context.Context, pod *corev1.Pod) ([]sighting, error) {
-	out, err := r.Client().CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: "istio-proxy"}).DoRaw(ctx)
+	out, err := r.Client().CoreV1().Pods(pod.Namespace).GetLogs(pod.Name,
+		&corev1.PodLogOptions{Container: "istio-proxy"}).DoRaw(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -169,21 +178,25 @@ func (r *rig) sightings(ctx context.Context, pod *corev1.Pod) ([]sighting, error
 func (r *rig) expectSeen(t *testing.T, pod *corev1.Pod, want sighting) {
 	t.Helper()
 	var all []sighting
-	r.Await(t, fmt.Sprintf("the proxy of %s to see %+v", pod.Name, want), func(ctx context.Context) (err error) {
-		all, err = r.sightings(ctx, pod)
-		switch {
-		case err != nil:
-			return err
-		case !slices.ContainsFunc(all, func(s sighting) bool { return matches(s, want) }):
-			return fmt.Errorf("it has seen %d connections, the last: %+v", len(all), all[max(0, len(all)-3):])
-		}
-		return nil
-	})
+	r.Await(t, fmt.Sprintf("the proxy of %s to see %+v", pod.Name, want),
+		func(ctx context.Context) (err error) {
+			all, err = r.sightings(ctx, pod)
+			switch {
+			case err != nil:
+				return err
+			case !slices.ContainsFunc(all, func(s sighting) bool { return matches(s, want) }):
+				return fmt.Errorf("it has seen %d connections, the last: %+v", len(all),
+					all[max(0, len(all)-3):])
+			}
+			return nil
+		})
 }
 
 // matches compares; a wanted caller without a port is any port.
 func matches(s, want sighting) bool {
-	caller := s.Caller == want.Caller || !strings.Contains(want.Caller, "]:") && net.ParseIP(want.Caller) != nil && host(s.Caller) == want.Caller
+	caller := s.Caller == want.Caller ||
+		!strings.Contains(want.Caller, "]:") && net.ParseIP(want.Caller) != nil &&
+			host(s.Caller) == want.Caller
 	return s.Port == want.Port && s.Wanted == want.Wanted && caller
 }
 
@@ -242,7 +255,8 @@ func (r *rig) inNetwork(t *testing.T, pod *corev1.Pod, name string, args ...stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	return n.Run(t, "", "nsenter", append([]string{"--net=/proc/" + all[0] + "/ns/net", name}, args...)...)
+	return n.Run(t, "", "nsenter",
+		append([]string{"--net=/proc/" + all[0] + "/ns/net", name}, args...)...)
 }
 
 // rules lists what the kernel has for a pod.

@@ -40,17 +40,20 @@ type stream struct {
 }
 
 // stream creates pods in a namespace of its own until it is ended. The nodes take turns.
-func (r *rig) stream(t *testing.T, space string, every time.Duration, pod func(space, name string) *corev1.Pod) *stream {
+func (r *rig) stream(t *testing.T, space string, every time.Duration,
+	pod func(space, name string) *corev1.Pod) *stream {
 	t.Helper()
 	r.namespace(t, space, "restricted")
 	ctx, stop := context.WithCancel(t.Context())
-	s := &stream{rig: r, space: space, stop: stop, done: make(chan error, 1), began: time.Now(), ready: map[string]bool{}}
+	s := &stream{rig: r, space: space, stop: stop, done: make(chan error, 1), began: time.Now(),
+		ready: map[string]bool{}}
 	go func() { s.done <- s.run(ctx, every, pod) }()
 	t.Cleanup(stop)
 	return s
 }
 
-func (s *stream) run(ctx context.Context, every time.Duration, pod func(space, name string) *corev1.Pod) error {
+func (s *stream) run(ctx context.Context, every time.Duration,
+	pod func(space, name string) *corev1.Pod) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	events, err := s.watch(ctx)
@@ -69,7 +72,8 @@ func (s *stream) run(ctx context.Context, every time.Duration, pod func(space, n
 				}
 				continue
 			}
-			if p, ok := event.Object.(*corev1.Pod); ok && cluster.Ready(p) == nil && !s.ready[p.Name] {
+			if p, ok := event.Object.(*corev1.Pod); ok && cluster.Ready(p) == nil &&
+				!s.ready[p.Name] {
 				s.ready[p.Name], s.alive = true, append(s.alive, p.Name)
 				if err := validatedAtOnce(p); err != nil {
 					return err
@@ -101,10 +105,11 @@ func (s *stream) watch(ctx context.Context) (watch.Interface, error) {
 
 func (s *stream) create(ctx context.Context, pod *corev1.Pod) error {
 	pod = on(s.rig.Node(s.made%s.rig.nodes).Name, pod)
-	err := retry.OnError(retry.DefaultBackoff, func(error) bool { return ctx.Err() == nil }, func() error {
-		_, err := s.rig.Client().CoreV1().Pods(s.space).Create(ctx, pod, metav1.CreateOptions{})
-		return err
-	})
+	err := retry.OnError(retry.DefaultBackoff, func(error) bool { return ctx.Err() == nil },
+		func() error {
+			_, err := s.rig.Client().CoreV1().Pods(s.space).Create(ctx, pod, metav1.CreateOptions{})
+			return err
+		})
 	if err != nil && ctx.Err() == nil {
 		return err
 	}
@@ -130,15 +135,18 @@ func (s *stream) end(t *testing.T) []corev1.Pod {
 		t.Fatal(err)
 	}
 	took := time.Since(s.began)
-	t.Logf("%d pods were created in %s and %d became ready, %.1f a second; at most %d were not ready yet at any time",
-		s.made, took.Round(time.Second), len(s.ready), float64(len(s.ready))/took.Seconds(), mostUnready)
+	t.Logf("%d pods were created in %s and %d became ready, %.1f a second; at most %d were not "+
+		"ready yet at any time",
+		s.made, took.Round(time.Second), len(s.ready), float64(len(s.ready))/took.Seconds(),
+		mostUnready)
 	var all []corev1.Pod
 	s.rig.Await(t, "the pods of "+s.space, func(ctx context.Context) error {
 		list, err := s.rig.Client().CoreV1().Pods(s.space).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
-		all = slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+		all = slices.DeleteFunc(list.Items,
+			func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
 		waits := 0
 		for i := range all {
 			if cluster.Ready(&all[i]) != nil {
@@ -187,7 +195,8 @@ func (r *rig) expectAllRedirected(t *testing.T, all []corev1.Pod) {
 func validatedAtOnce(pod *corev1.Pod) error {
 	for _, s := range pod.Status.InitContainerStatuses {
 		if s.RestartCount > 0 {
-			return fmt.Errorf("%s of %s was started again %d times", s.Name, pod.Name, s.RestartCount)
+			return fmt.Errorf("%s of %s was started again %d times", s.Name, pod.Name,
+				s.RestartCount)
 		}
 	}
 	return nil

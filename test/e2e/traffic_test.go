@@ -117,9 +117,11 @@ func TestTraffic(t *testing.T) {
 			r := start(t, cluster.Options{Families: tt.families, Nodes: tt.nodes})
 			r.install(t)
 			s := setStage(t, r, tt.families)
-			t.Run("a pod with istio-init is refused where Pod Security is restricted", s.refusesInit)
+			t.Run("a pod with istio-init is refused where Pod Security is restricted",
+				s.refusesInit)
 			for i, plain := range s.plain {
-				t.Run("pods that are not meshed have no rules, on "+plain.Spec.NodeName, func(t *testing.T) { r.expectUntouched(t, plain) })
+				t.Run("pods that are not meshed have no rules, on "+plain.Spec.NodeName,
+					func(t *testing.T) { r.expectUntouched(t, plain) })
 				for _, k := range kinds {
 					if len(s.meshed[k.name]) == 0 {
 						continue
@@ -137,7 +139,9 @@ func TestTraffic(t *testing.T) {
 func (s *stage) refusesInit(t *testing.T) {
 	pod := meshed("shop", "with-init", mesh{init: true})
 	_, err := s.Client().CoreV1().Pods("shop").Create(t.Context(), pod, metav1.CreateOptions{})
-	if err == nil || !strings.Contains(err.Error(), `violates PodSecurity "restricted`) || !strings.Contains(err.Error(), `container "istio-init" must not include "NET_ADMIN", "NET_RAW"`) {
+	if err == nil || !strings.Contains(err.Error(), `violates PodSecurity "restricted`) ||
+		!strings.Contains(err.Error(),
+			`container "istio-init" must not include "NET_ADMIN", "NET_RAW"`) {
 		t.Errorf("the API server says: %v", err)
 	}
 }
@@ -148,13 +152,16 @@ func (s *stage) talk(t *testing.T, k kind, i int) {
 	me, plain, peer := s.meshed[k.name][i], s.plain[other], s.meshed[k.name][other]
 	s.expectRedirected(t, me)
 	for j, address := range k.addresses(me) {
-		t.Run("out to "+k.addresses(plain)[j], func(t *testing.T) { s.out(t, me, plain, k.addresses(plain)[j]) })
+		t.Run("out to "+k.addresses(plain)[j],
+			func(t *testing.T) { s.out(t, me, plain, k.addresses(plain)[j]) })
 		t.Run("in to "+address, func(t *testing.T) { s.in(t, k, plain, me, address) })
 		t.Run("within "+address, func(t *testing.T) { s.within(t, me, address) })
 		if me != peer {
-			t.Run("both to "+k.addresses(peer)[j], func(t *testing.T) { s.both(t, k, me, peer, k.addresses(peer)[j]) })
+			t.Run("both to "+k.addresses(peer)[j],
+				func(t *testing.T) { s.both(t, k, me, peer, k.addresses(peer)[j]) })
 		}
-		t.Run("UDP to "+k.addresses(plain)[j], func(t *testing.T) { s.packets(t, me, plain, k.addresses(plain)[j]) })
+		t.Run("UDP to "+k.addresses(plain)[j],
+			func(t *testing.T) { s.packets(t, me, plain, k.addresses(plain)[j]) })
 	}
 	if k.dns {
 		t.Run("names", func(t *testing.T) { s.names(t, me) })
@@ -170,7 +177,8 @@ func (s *stage) out(t *testing.T, from, to *corev1.Pod, address string) {
 		t.Error(diff)
 	}
 	if got.Caller == got.Me || host(got.Caller) != host(got.Me) {
-		t.Errorf("the app was called by %s, and the caller was %s: want the same address, and another connection", got.Caller, got.Me)
+		t.Errorf("the app was called by %s, and the caller was %s: want the same address, and "+
+			"another connection", got.Caller, got.Me)
 	}
 	s.expectSeen(t, from, sighting{15001, got.Me, app(address)})
 }
@@ -179,11 +187,13 @@ func (s *stage) out(t *testing.T, from, to *corev1.Pod, address string) {
 // caller's address.
 func (s *stage) in(t *testing.T, k kind, from, to *corev1.Pod, address string) {
 	got := lines[talk](t, s.rig, from, "call", "tcp", app(address), fmt.Sprint(1<<20))[0]
-	if want := (talk{Me: got.Me, Who: to.Name, Caller: got.Caller, Called: app(address)}); got != want {
+	if want := (talk{Me: got.Me, Who: to.Name, Caller: got.Caller,
+		Called: app(address)}); got != want {
 		t.Error(cmp.Diff(want, got))
 	}
 	if want := k.proxyAddress(got.Me); host(got.Caller) != want || got.Caller == got.Me {
-		t.Errorf("the app was called by %s, want the proxy's own connection, from %s", got.Caller, want)
+		t.Errorf("the app was called by %s, want the proxy's own connection, from %s", got.Caller,
+			want)
 	}
 	s.expectSeen(t, to, sighting{15006, got.Me, app(address)})
 }
@@ -202,7 +212,8 @@ func (k kind) proxyAddress(caller string) string {
 // both: two proxies in the way, and nothing is lost of many connections.
 func (s *stage) both(t *testing.T, k kind, from, to *corev1.Pod, address string) {
 	const times = 50
-	all := lines[talk](t, s.rig, from, "call", "tcp", app(address), fmt.Sprint(64<<10), fmt.Sprint(times))
+	all := lines[talk](t, s.rig, from, "call", "tcp", app(address), fmt.Sprint(64<<10),
+		fmt.Sprint(times))
 	if len(all) != times {
 		t.Errorf("%d calls of %d were answered", len(all), times)
 	}
@@ -253,15 +264,18 @@ func (s *stage) names(t *testing.T, pod *corev1.Pod) {
 		}
 	}
 	s.expectSeen(t, pod, sighting{15053, all[len(all)-1].Me, "shop.example.com"})
-	elsewhere, err := s.Client().CoreV1().Services("kube-system").Get(t.Context(), "elsewhere", metav1.GetOptions{})
+	elsewhere, err := s.Client().CoreV1().Services("kube-system").Get(t.Context(), "elsewhere",
+		metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := lines[talk](t, s.rig, pod, "ask", "["+elsewhere.Spec.ClusterIP+"]:53", "elsewhere.example.com")[0]
+	got := lines[talk](t, s.rig, pod, "ask", "["+elsewhere.Spec.ClusterIP+"]:53",
+		"elsewhere.example.com")[0]
 	// Its port may be another, when the node has just forwarded the proxy's from the same. So the
 	// proxy's word counts, once it has told of something later.
 	if host(got.Caller) != host(got.Me) {
-		t.Errorf("a server that is not the pod's own was asked by %s, and the asker was %s", got.Caller, got.Me)
+		t.Errorf("a server that is not the pod's own was asked by %s, and the asker was %s",
+			got.Caller, got.Me)
 	}
 	later := lines[talk](t, s.rig, pod, "ask", "-", "later.example.com")[0]
 	s.expectSeen(t, pod, sighting{15053, later.Me, "later.example.com"})

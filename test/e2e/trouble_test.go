@@ -33,11 +33,13 @@ func TestTrouble(t *testing.T) {
 		{"the plugin directory is deleted and made anew", r.pluginsMadeAnew},
 		{"the plugin and the agents are gone", r.pluginAndAgentGone},
 		{"the node's disk is full", r.diskFull},
-		{"the agent is killed every second", r.agentKilled}, // last: the kubelet takes its time with what was killed often
+		// last: the kubelet takes its time with what was killed often
+		{"the agent is killed every second", r.agentKilled},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.f(t)
-			r.expectStarts(t, "after-"+strings.ReplaceAll(strings.ToLower(strings.ReplaceAll(tt.name, "'", "")), " ", "-"))
+			r.expectStarts(t, "after-"+
+				strings.ReplaceAll(strings.ToLower(strings.ReplaceAll(tt.name, "'", "")), " ", "-"))
 		})
 	}
 }
@@ -106,8 +108,10 @@ func (r *rig) earlierConf(t *testing.T) {
 		// Another network has a memory of its own of the addresses that it gave out: it gets
 		// others.
 		content := strings.Replace(r.original(t, n), `"name": "cluster"`, `"name": "newer"`, 1)
-		content = strings.ReplaceAll(content, `.0/24"}`, `.0/24", "rangeStart": "10.244.`+strings.TrimPrefix(n.Name, "node")+`.128"}`)
-		content = strings.ReplaceAll(content, `::/64"}`, `::/64", "rangeStart": "fd00:244:0:`+strings.TrimPrefix(n.Name, "node")+`::80"}`)
+		content = strings.ReplaceAll(content, `.0/24"}`,
+			`.0/24", "rangeStart": "10.244.`+strings.TrimPrefix(n.Name, "node")+`.128"}`)
+		content = strings.ReplaceAll(content, `::/64"}`,
+			`::/64", "rangeStart": "fd00:244:0:`+strings.TrimPrefix(n.Name, "node")+`::80"}`)
 		replace(t, filepath.Join(n.ConfDir(), "05-newer.conflist"), content)
 	})
 	r.awaitEntryIn(t, "05-newer.conflist")
@@ -165,7 +169,8 @@ func (r *rig) pluginsMadeAnew(t *testing.T) {
 			return err
 		})
 		if after := r.restarts(t, n); after != before {
-			t.Errorf("the agent of %s was started again: %d times, before %d", n.Name, after, before)
+			t.Errorf("the agent of %s was started again: %d times, before %d", n.Name, after,
+				before)
 		}
 	})
 	r.awaitProduct(t)
@@ -195,7 +200,8 @@ func (r *rig) pluginAndAgentGone(t *testing.T) {
 		})
 		r.awaitEvent(t, pod, "FailedCreatePodSandBox", "sidecar-cni")
 		for _, line := range byHand(t) {
-			n.Run(t, "", "sh", "-ec", strings.ReplaceAll(line, "IMAGE", pod.Spec.Containers[0].Image))
+			n.Run(t, "", "sh", "-ec",
+				strings.ReplaceAll(line, "IMAGE", pod.Spec.Containers[0].Image))
 		}
 	})
 	r.awaitProduct(t)
@@ -239,7 +245,8 @@ func (r *rig) agentKilled(t *testing.T) {
 	}
 	all := s.end(t)
 	r.eachNode(func(n *cluster.Node) {
-		if p, err := r.agent(t.Context(), n); err != nil || len(p.Status.ContainerStatuses) != 1 || p.Status.ContainerStatuses[0].RestartCount == 0 {
+		if p, err := r.agent(t.Context(), n); err != nil || len(p.Status.ContainerStatuses) != 1 ||
+			p.Status.ContainerStatuses[0].RestartCount == 0 {
 			t.Errorf("the agent of %s was not killed: %v", n.Name, err)
 		}
 	})
@@ -257,7 +264,8 @@ func (r *rig) diskFull(t *testing.T) {
 	if err := os.WriteFile(spare, []byte(original), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Link(path, filepath.Join(n.ConfDir(), "kept")); err != nil { // else there would be room when it is replaced
+	// else there would be room when it is replaced
+	if err := os.Link(path, filepath.Join(n.ConfDir(), "kept")); err != nil {
 		t.Fatal(err)
 	}
 	ballast := n.File("/var/lib/cni/ballast")

@@ -35,7 +35,11 @@ func TestComingAndGoing(t *testing.T) {
 		r.expectNoFailedSandbox(t, "upgrade")
 		r.expectAllRedirected(t, all)
 		r.eachNode(func(n *cluster.Node) {
-			r.Await(t, "the new plugin on "+n.Name, func(context.Context) error { return sameContent(n.BinDir()+"/sidecar-cni", plugin) })
+			r.Await(t, "the new plugin on "+n.Name,
+				func(context.Context) error {
+					return sameContent(n.BinDir()+"/sidecar-cni",
+						plugin)
+				})
 		})
 	})
 	t.Run("uninstall", func(t *testing.T) {
@@ -82,7 +86,8 @@ func (r *rig) deletedWithoutHook(t *testing.T) {
 	r.eachNode(func(n *cluster.Node) {
 		waiting := on(n.Name, meshed("left", "meshed-"+n.Name, ordinary))
 		r.create(t, waiting)
-		r.awaitEvent(t, waiting, "FailedCreatePodSandBox", "401 Unauthorized", "its account is gone and this node was not taken out")
+		r.awaitEvent(t, waiting, "FailedCreatePodSandBox", "401 Unauthorized",
+			"its account is gone and this node was not taken out")
 	})
 	r.helmRun(t, "install", chart(t)...)
 	r.awaitProduct(t)
@@ -130,7 +135,8 @@ func sameContent(a, b string) error {
 func (r *rig) expectDeletable(t *testing.T, space string) {
 	t.Helper()
 	pods := r.Client().CoreV1().Pods(space)
-	if err := pods.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+	if err := pods.DeleteCollection(t.Context(), metav1.DeleteOptions{},
+		metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	r.Await(t, "the pods of "+space+" to go", func(ctx context.Context) error {
@@ -142,7 +148,8 @@ func (r *rig) expectDeletable(t *testing.T, space string) {
 	})
 	r.eachNode(func(n *cluster.Node) {
 		r.Await(t, "the sandboxes on "+n.Name+" to go", func(context.Context) error {
-			out, err := n.Try("", "ctr", "--namespace=k8s.io", "containers", "list", "--quiet", `labels."io.kubernetes.pod.namespace"==`+space)
+			out, err := n.Try("", "ctr", "--namespace=k8s.io", "containers", "list", "--quiet",
+				`labels."io.kubernetes.pod.namespace"==`+space)
 			if err == nil && out != "" {
 				err = fmt.Errorf("there are: %s", out)
 			}

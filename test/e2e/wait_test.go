@@ -42,13 +42,15 @@ func TestNobodyHome(t *testing.T) {
 	r.eachNode(func(n *cluster.Node) { n.Containerd.Start(t) })
 
 	for _, pod := range plain {
-		r.Await(t, "the app of "+pod.Name+" to run", func(context.Context) error { return r.runs(t, pod) })
+		r.Await(t, "the app of "+pod.Name+" to run",
+			func(context.Context) error { return r.runs(t, pod) })
 		r.expectUntouched(t, pod)
 	}
 	for _, pod := range waiting {
 		n := r.node(t, pod)
 		r.Await(t, "a refusal of "+pod.Name, func(context.Context) error {
-			if !strings.Contains(n.Kubelet.Log(200), "remedy: check that the sidecar-cni agent runs on this node") {
+			if !strings.Contains(n.Kubelet.Log(200), "remedy: check that the sidecar-cni agent "+
+				"runs on this node") {
 				return errors.New("none in the kubelet's log")
 			}
 			return nil
@@ -59,7 +61,8 @@ func TestNobodyHome(t *testing.T) {
 	}
 	r.APIServer.Start(t)
 	for _, pod := range waiting {
-		r.awaitEvent(t, pod, "FailedCreatePodSandBox", `plugin type="sidecar-cni" failed (add)`, "no usable kubeconfig", "check that the sidecar-cni agent runs on this node")
+		r.awaitEvent(t, pod, "FailedCreatePodSandBox", `plugin type="sidecar-cni" failed (add)`,
+			"no usable kubeconfig", "check that the sidecar-cni agent runs on this node")
 	}
 	r.haveAgentsBack(t)
 	for _, pod := range waiting {
@@ -85,7 +88,8 @@ func TestAPIServerAway(t *testing.T) {
 	r.APIServer.Kill(t)
 	r.eachNode(func(n *cluster.Node) { n.Containerd.Start(t) })
 	for _, pod := range pods {
-		r.Await(t, "the app of "+pod.Name+" to run", func(context.Context) error { return r.runs(t, pod) })
+		r.Await(t, "the app of "+pod.Name+" to run",
+			func(context.Context) error { return r.runs(t, pod) })
 		r.expectRedirected(t, pod)
 	}
 	r.APIServer.Start(t) // for those who tell what went wrong
@@ -102,7 +106,8 @@ func (r *rig) sendAgentsAway(t *testing.T) {
 func (r *rig) awaitNoAgents(t *testing.T) {
 	t.Helper()
 	r.Await(t, "the agents to go", func(ctx context.Context) error {
-		pods, err := r.Client().CoreV1().Pods(home).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + release})
+		pods, err := r.Client().CoreV1().Pods(home).List(ctx,
+			metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + release})
 		if err == nil && len(pods.Items) > 0 {
 			err = fmt.Errorf("%d are there", len(pods.Items))
 		}
@@ -117,7 +122,8 @@ func (r *rig) haveAgentsBack(t *testing.T) {
 
 func (r *rig) patchAgents(t *testing.T, patch string) {
 	t.Helper()
-	_, err := r.Client().AppsV1().DaemonSets(home).Patch(t.Context(), release, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := r.Client().AppsV1().DaemonSets(home).Patch(t.Context(), release,
+		types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,14 +132,16 @@ func (r *rig) patchAgents(t *testing.T, patch string) {
 // bind creates a pod and waits until its node's kubelet knows of it.
 func (r *rig) bind(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
-	made, err := r.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	made, err := r.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod,
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := r.node(t, pod)
 	r.Await(t, "the kubelet to know of "+pod.Name, func(context.Context) error {
 		for line := range strings.Lines(n.Kubelet.Log(500)) {
-			if strings.Contains(line, "SyncLoop ADD") && strings.Contains(line, pod.Namespace+"/"+pod.Name) {
+			if strings.Contains(line, "SyncLoop ADD") &&
+				strings.Contains(line, pod.Namespace+"/"+pod.Name) {
 				return nil
 			}
 		}
@@ -164,7 +172,9 @@ func (r *rig) awaitEvent(t *testing.T, pod *corev1.Pod, reason string, words ...
 	t.Helper()
 	message := ""
 	r.Await(t, fmt.Sprintf("an event %s of %s", reason, pod.Name), func(ctx context.Context) error {
-		events, err := r.Client().CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod.Name + ",reason=" + reason})
+		events, err := r.Client().CoreV1().Events(pod.Namespace).List(ctx,
+			metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod.Name + ",reason=" +
+				reason})
 		if err != nil {
 			return err
 		}

@@ -102,10 +102,12 @@ func BenchmarkNewConnection(b *testing.B) {
 	for _, d := range dialects(b) {
 		for _, n := range []int{1, 1000} {
 			b.Run(fmt.Sprintf("%s/excluded=%d", d.name, n), func(b *testing.B) {
-				_, rs := compile(b, annotation("", traffic+"excludeOutboundIPRanges", strings.Join(scattered(redirect.IPv4, n), ",")).on(plain()))
+				_, rs := compile(b, annotation("", traffic+"excludeOutboundIPRanges",
+					strings.Join(scattered(redirect.IPv4, n), ",")).on(plain()))
 				pod := netns.NewPod(b, netns.Options{})
 				apply(b, d, pod.NS, rs)
-				pod.Run(b, "table ip quiet {\n chain out {\n type filter hook postrouting priority -200;\n drop\n }\n}\n", "nft", "-f", "-")
+				pod.Run(b, "table ip quiet {\n chain out {\n type filter hook postrouting "+
+					"priority -200;\n drop\n }\n}\n", "nft", "-f", "-")
 				pod.Do(b, func() { send(b) })
 			})
 		}

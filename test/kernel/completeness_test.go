@@ -18,18 +18,35 @@ var sampleMatches = map[string]struct {
 	match     redirect.Match
 	hit, miss redirect.Packet
 }{
-	"In":              {redirect.Match{In: "eth9"}, redirect.Packet{In: "eth9"}, redirect.Packet{In: "eth0"}},
-	"Out":             {redirect.Match{Out: "eth+"}, redirect.Packet{Out: "eth9"}, redirect.Packet{Out: "lo"}},
-	"Protocol":        {redirect.Match{Protocol: redirect.UDP}, redirect.Packet{Protocol: redirect.UDP}, redirect.Packet{Protocol: redirect.TCP}},
-	"Source":          {redirect.Match{Source: nets("192.0.2.0/24", "2001:db8::/32")}, redirect.Packet{Source: at("192.0.2.9:1")}, redirect.Packet{Source: at("192.0.3.9:1")}},
-	"Destination":     {redirect.Match{Destination: nets("192.0.2.0/24", "2001:db8::/32")}, redirect.Packet{Destination: at("192.0.2.9:1")}, redirect.Packet{Destination: at("192.0.3.9:1")}},
-	"SourcePort":      {redirect.Match{Protocol: redirect.TCP, SourcePort: redirect.Ports{List: []uint16{7}}}, redirect.Packet{Source: at("192.0.2.9:7")}, redirect.Packet{Source: at("192.0.2.9:8")}},
-	"DestinationPort": {redirect.Match{Protocol: redirect.TCP, DestinationPort: redirect.Ports{Not: true, List: []uint16{7, 9}}}, redirect.Packet{Destination: at("192.0.2.9:8")}, redirect.Packet{Destination: at("192.0.2.9:9")}},
-	"UID":             {redirect.Match{UID: redirect.IDs{{First: 7, Last: 8}}}, redirect.Packet{Owner: &redirect.Owner{UID: 8}}, redirect.Packet{}},
-	"GID":             {redirect.Match{GID: redirect.IDs{{First: 7, Last: 7}, {First: 9, Last: 9}}}, redirect.Packet{Owner: &redirect.Owner{GID: 9}}, redirect.Packet{Owner: &redirect.Owner{GID: 8}}},
-	"Mark":            {redirect.Match{Mark: redirect.Mark{Not: true, Value: 7}}, redirect.Packet{}, redirect.Packet{Mark: 7}},
-	"ConnMark":        {redirect.Match{ConnMark: redirect.Mark{Value: 7}}, redirect.Packet{ConnMark: 7}, redirect.Packet{}},
-	"State":           {redirect.Match{State: redirect.Established | redirect.Related}, redirect.Packet{State: redirect.Related}, redirect.Packet{State: redirect.New}},
+	"In": {redirect.Match{In: "eth9"}, redirect.Packet{In: "eth9"},
+		redirect.Packet{In: "eth0"}},
+	"Out": {redirect.Match{Out: "eth+"}, redirect.Packet{Out: "eth9"},
+		redirect.Packet{Out: "lo"}},
+	"Protocol": {redirect.Match{Protocol: redirect.UDP},
+		redirect.Packet{Protocol: redirect.UDP}, redirect.Packet{Protocol: redirect.TCP}},
+	"Source": {redirect.Match{Source: nets("192.0.2.0/24", "2001:db8::/32")},
+		redirect.Packet{Source: at("192.0.2.9:1")}, redirect.Packet{Source: at("192.0.3.9:1")}},
+	"Destination": {redirect.Match{Destination: nets("192.0.2.0/24", "2001:db8::/32")},
+		redirect.Packet{Destination: at("192.0.2.9:1")},
+		redirect.Packet{Destination: at("192.0.3.9:1")}},
+	"SourcePort": {redirect.Match{Protocol: redirect.TCP,
+		SourcePort: redirect.Ports{List: []uint16{7}}}, redirect.Packet{Source: at("192.0.2.9:7")},
+		redirect.Packet{Source: at("192.0.2.9:8")}},
+	"DestinationPort": {redirect.Match{Protocol: redirect.TCP,
+		DestinationPort: redirect.Ports{Not: true, List: []uint16{7, 9}}},
+		redirect.Packet{Destination: at("192.0.2.9:8")},
+		redirect.Packet{Destination: at("192.0.2.9:9")}},
+	"UID": {redirect.Match{UID: redirect.IDs{{First: 7, Last: 8}}},
+		redirect.Packet{Owner: &redirect.Owner{UID: 8}}, redirect.Packet{}},
+	"GID": {redirect.Match{GID: redirect.IDs{{First: 7, Last: 7}, {First: 9, Last: 9}}},
+		redirect.Packet{Owner: &redirect.Owner{GID: 9}},
+		redirect.Packet{Owner: &redirect.Owner{GID: 8}}},
+	"Mark": {redirect.Match{Mark: redirect.Mark{Not: true, Value: 7}}, redirect.Packet{},
+		redirect.Packet{Mark: 7}},
+	"ConnMark": {redirect.Match{ConnMark: redirect.Mark{Value: 7}}, redirect.Packet{ConnMark: 7},
+		redirect.Packet{}},
+	"State": {redirect.Match{State: redirect.Established | redirect.Related},
+		redirect.Packet{State: redirect.Related}, redirect.Packet{State: redirect.New}},
 }
 
 // sampleActions has every verb, and how its effect shows in a fate.
@@ -37,16 +54,29 @@ var sampleActions = map[redirect.Verb]struct {
 	action redirect.Action
 	shows  func(redirect.Fate) bool
 }{
-	redirect.Return:      {redirect.Action{Verb: redirect.Return}, func(f redirect.Fate) bool { return f.Outcome == redirect.Passes && f.Mark == 3 }},
-	redirect.Accept:      {redirect.Action{Verb: redirect.Accept}, func(f redirect.Fate) bool { return f.Outcome == redirect.Passes && f.Mark == 3 }},
-	redirect.Drop:        {redirect.Action{Verb: redirect.Drop}, func(f redirect.Fate) bool { return f.Outcome == redirect.Dropped }},
-	redirect.Jump:        {redirect.Action{Verb: redirect.Jump, Chain: "ISTIO_X"}, func(f redirect.Fate) bool { return len(f.Met) == 3 && f.Met[1].Chain == "ISTIO_X" }},
-	redirect.Redirect:    {redirect.Action{Verb: redirect.Redirect, Port: 7}, func(f redirect.Fate) bool { return f.Outcome == redirect.Redirected && f.Port == 7 }},
-	redirect.TProxy:      {redirect.Action{Verb: redirect.TProxy, Port: 7, Mark: 9}, func(f redirect.Fate) bool { return f.Outcome == redirect.Handed && f.Port == 7 && f.Mark == 9 }},
-	redirect.SetMark:     {redirect.Action{Verb: redirect.SetMark, Mark: 9}, func(f redirect.Fate) bool { return f.Mark == 77 && f.Met[0].Rule.Then.Mark == 9 }},
-	redirect.SaveMark:    {redirect.Action{Verb: redirect.SaveMark}, func(f redirect.Fate) bool { return f.ConnMark == 3 }},
-	redirect.RestoreMark: {redirect.Action{Verb: redirect.RestoreMark}, func(f redirect.Fate) bool { return len(f.Met) == 2 && f.ConnMark == 5 }},
-	redirect.SetZone:     {redirect.Action{Verb: redirect.SetZone, Zone: 7}, func(f redirect.Fate) bool { return f.Zone == 7 }},
+	redirect.Return: {redirect.Action{Verb: redirect.Return},
+		func(f redirect.Fate) bool { return f.Outcome == redirect.Passes && f.Mark == 3 }},
+	redirect.Accept: {redirect.Action{Verb: redirect.Accept},
+		func(f redirect.Fate) bool { return f.Outcome == redirect.Passes && f.Mark == 3 }},
+	redirect.Drop: {redirect.Action{Verb: redirect.Drop},
+		func(f redirect.Fate) bool { return f.Outcome == redirect.Dropped }},
+	redirect.Jump: {redirect.Action{Verb: redirect.Jump, Chain: "ISTIO_X"},
+		func(f redirect.Fate) bool { return len(f.Met) == 3 && f.Met[1].Chain == "ISTIO_X" }},
+	redirect.Redirect: {redirect.Action{Verb: redirect.Redirect, Port: 7},
+		func(f redirect.Fate) bool { return f.Outcome == redirect.Redirected && f.Port == 7 }},
+	redirect.TProxy: {redirect.Action{Verb: redirect.TProxy, Port: 7, Mark: 9},
+		func(f redirect.Fate) bool {
+			return f.Outcome == redirect.Handed && f.Port == 7 &&
+				f.Mark == 9
+		}},
+	redirect.SetMark: {redirect.Action{Verb: redirect.SetMark, Mark: 9},
+		func(f redirect.Fate) bool { return f.Mark == 77 && f.Met[0].Rule.Then.Mark == 9 }},
+	redirect.SaveMark: {redirect.Action{Verb: redirect.SaveMark},
+		func(f redirect.Fate) bool { return f.ConnMark == 3 }},
+	redirect.RestoreMark: {redirect.Action{Verb: redirect.RestoreMark},
+		func(f redirect.Fate) bool { return len(f.Met) == 2 && f.ConnMark == 5 }},
+	redirect.SetZone: {redirect.Action{Verb: redirect.SetZone, Zone: 7},
+		func(f redirect.Fate) bool { return f.Zone == 7 }},
 }
 
 func at(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
@@ -83,9 +113,11 @@ func TestTheVocabularyIsComplete(t *testing.T) {
 		reflect.ValueOf(&without.If).Elem().FieldByName(name).SetZero()
 		differs(t, "match field "+name, without, rule)
 		rs := redirect.Ruleset{Chains: []redirect.Chain{hook(sample.hit, rule)}}
-		for packet, want := range map[*redirect.Packet]redirect.Outcome{&sample.hit: redirect.Dropped, &sample.miss: redirect.Passes} {
+		for packet, want := range map[*redirect.Packet]redirect.Outcome{
+			&sample.hit: redirect.Dropped, &sample.miss: redirect.Passes} {
 			if got := redirect.Simulate(rs, complete(*packet)).Outcome; got != want {
-				t.Errorf("match field %s: simulate %+v: outcome %d, want %d", name, *packet, got, want)
+				t.Errorf("match field %s: simulate %+v: outcome %d, want %d", name, *packet, got,
+					want)
 			}
 		}
 	}
@@ -102,12 +134,16 @@ func TestTheVocabularyIsComplete(t *testing.T) {
 			other.Then = redirect.Action{Verb: redirect.Accept}
 		}
 		differs(t, "action "+sample.action.String(), other, rule)
-		after := redirect.Rule{Why: "after", Then: redirect.Action{Verb: redirect.SetMark, Mark: 77}}
+		after := redirect.Rule{Why: "after",
+			Then: redirect.Action{Verb: redirect.SetMark, Mark: 77}}
 		rs := redirect.Ruleset{Chains: []redirect.Chain{
 			hook(redirect.Packet{}, rule, after),
-			{Table: redirect.Mangle, Name: "ISTIO_X", Rules: []redirect.Rule{{Why: "inside", Then: redirect.Action{Verb: redirect.Return}}}},
+			{Table: redirect.Mangle, Name: "ISTIO_X",
+				Rules: []redirect.Rule{{Why: "inside",
+					Then: redirect.Action{Verb: redirect.Return}}}},
 		}}
-		if fate := redirect.Simulate(rs, complete(redirect.Packet{Mark: 3, ConnMark: 5})); !sample.shows(fate) {
+		if fate := redirect.Simulate(rs,
+			complete(redirect.Packet{Mark: 3, ConnMark: 5})); !sample.shows(fate) {
 			t.Errorf("action %q does not show in the fate: %s", sample.action, fate)
 		}
 	}
@@ -115,9 +151,11 @@ func TestTheVocabularyIsComplete(t *testing.T) {
 
 func hook(p redirect.Packet, rules ...redirect.Rule) redirect.Chain {
 	if p.Out != "" {
-		return redirect.Chain{Table: redirect.Mangle, Name: "OUTPUT", Hook: redirect.Output, Rules: rules}
+		return redirect.Chain{Table: redirect.Mangle, Name: "OUTPUT", Hook: redirect.Output,
+			Rules: rules}
 	}
-	return redirect.Chain{Table: redirect.Mangle, Name: "PREROUTING", Hook: redirect.Prerouting, Rules: rules}
+	return redirect.Chain{Table: redirect.Mangle, Name: "PREROUTING", Hook: redirect.Prerouting,
+		Rules: rules}
 }
 
 func complete(p redirect.Packet) redirect.Packet {
@@ -140,14 +178,18 @@ func complete(p redirect.Packet) redirect.Packet {
 func differs(t *testing.T, what string, a, b redirect.Rule) {
 	t.Helper()
 	one := func(r redirect.Rule) redirect.Ruleset {
-		return redirect.Ruleset{Chains: []redirect.Chain{{Table: redirect.Mangle, Name: "ISTIO_SAMPLE", Rules: []redirect.Rule{r}}}}
+		return redirect.Ruleset{
+			Chains: []redirect.Chain{{Table: redirect.Mangle, Name: "ISTIO_SAMPLE",
+				Rules: []redirect.Rule{r}}}}
 	}
 	forms := map[string]func(redirect.Ruleset) string{
 		"nftables": nftables.Render,
 		"explain":  redirect.Explain,
 	}
 	for _, f := range redirect.Families {
-		forms["iptables for "+f.String()] = func(rs redirect.Ruleset) string { return iptables.Render(rs, f) }
+		forms["iptables for "+f.String()] = func(rs redirect.Ruleset) string {
+			return iptables.Render(rs, f)
+		}
 	}
 	for form, of := range forms {
 		if of(one(a)) == of(one(b)) {
@@ -192,11 +234,14 @@ func TestEveryWordHasAnEchoRowAndAFateRow(t *testing.T) {
 	// What only later packets of a connection meet is held by tests of whole connections, named
 	// here.
 	later := []string{
-		"field ConnMark", fmt.Sprintf("verb %d", redirect.SaveMark), fmt.Sprintf("verb %d", redirect.RestoreMark), // TestTProxyKeepsTheClient
-		fmt.Sprintf("verb %d", redirect.Accept), // every answered call under TPROXY: the rest of the connection is diverted
-		fmt.Sprintf("verb %d", redirect.Drop),   // TestInvalidPacketsAreDropped
-		"field State",                           // both
-		"field SourcePort",                      // TestAnswersOfNameserversAreTold
+		// TestTProxyKeepsTheClient
+		"field ConnMark", fmt.Sprintf("verb %d", redirect.SaveMark),
+		fmt.Sprintf("verb %d", redirect.RestoreMark),
+		// every answered call under TPROXY: the rest of the connection is diverted
+		fmt.Sprintf("verb %d", redirect.Accept),
+		fmt.Sprintf("verb %d", redirect.Drop), // TestInvalidPacketsAreDropped
+		"field State",                         // both
+		"field SourcePort",                    // TestAnswersOfNameserversAreTold
 	}
 	for _, w := range words {
 		if !echoed[w] {

@@ -41,7 +41,9 @@ func dialects(t testing.TB) []dialect {
 			_, _, err := found.Apply(context.Background(), rs)
 			return err
 		}
-		d.verify = func(rs redirect.Ruleset) ([]redirect.Problem, error) { return found.Verify(context.Background(), rs) }
+		d.verify = func(rs redirect.Ruleset) ([]redirect.Problem, error) {
+			return found.Verify(context.Background(), rs)
+		}
 		d.remove = func(rs redirect.Ruleset) error { return found.Remove(context.Background(), rs) }
 		all = append(all, d)
 	}
@@ -52,7 +54,8 @@ func nftDialect() dialect {
 	return dialect{
 		render: func(rs redirect.Ruleset) string { return withoutComments(nftables.Render(rs)) },
 		list: func(t testing.TB, ns *netns.NS) string {
-			return regexp.MustCompile(`counter packets \d+ bytes \d+`).ReplaceAllString(ns.Run(t, "", "nft", "list", "ruleset"), "counter")
+			return regexp.MustCompile(`counter packets \d+ bytes \d+`).
+				ReplaceAllString(ns.Run(t, "", "nft", "list", "ruleset"), "counter")
 		},
 		load: func(t testing.TB, ns *netns.NS, rs redirect.Ruleset) {
 			ns.Run(t, nftables.Render(rs), "nft", "-f", "-")
@@ -73,7 +76,8 @@ func iptablesDialect(ipv4, ipv6 string) dialect {
 		list: func(t testing.TB, ns *netns.NS) string {
 			var b strings.Builder
 			for _, f := range redirect.Families {
-				b.WriteString("# " + f.String() + "\n" + grouped(ns.Run(t, "", programs[f]+"-save")))
+				b.WriteString("# " + f.String() + "\n" +
+					grouped(ns.Run(t, "", programs[f]+"-save")))
 			}
 			return b.String()
 		},

@@ -40,13 +40,17 @@ func (c call) String() string {
 
 var (
 	identities = []netns.Identity{
-		{UID: 1000, GID: 1000}, {UID: 1000, GID: 1337}, {UID: 1337, GID: 1337}, {UID: 0, GID: 0}, {UID: 0, GID: 1338},
-		{UID: 2000, GID: 4000}, {UID: 3500, GID: 4001}, {UID: 2500, GID: 2500}, {UID: 1340, GID: 4002},
+		{UID: 1000, GID: 1000}, {UID: 1000, GID: 1337}, {UID: 1337, GID: 1337}, {UID: 0, GID: 0},
+		{UID: 0, GID: 1338},
+		{UID: 2000, GID: 4000}, {UID: 3500, GID: 4001}, {UID: 2500, GID: 2500},
+		{UID: 1340, GID: 4002},
 	}
 	destinations = map[redirect.Family][]string{
-		redirect.IPv4: {"192.0.2.7", "192.0.2.53", "192.0.2.54", "198.51.100.9", "198.51.100.200", "203.0.113.7",
+		redirect.IPv4: {"192.0.2.7", "192.0.2.53", "192.0.2.54", "198.51.100.9", "198.51.100.200",
+			"203.0.113.7",
 			"10.244.0.2", "10.245.0.2", "10.245.0.1", "127.0.0.1", "127.0.0.2"},
-		redirect.IPv6: {"2001:db8::7", "2001:db8::53", "2001:db8:c::9", "2001:db8:d::9", "fd00:244::2", "fd00:245::2", "fd00:245::1", "::1"},
+		redirect.IPv6: {"2001:db8::7", "2001:db8::53", "2001:db8:c::9", "2001:db8:d::9",
+			"fd00:244::2", "fd00:245::2", "fd00:245::1", "::1"},
 	}
 	ports = []uint16{80, 8080, 9090, 53, 15008, 15020, 15030}
 )
@@ -62,36 +66,46 @@ func calls() []call {
 		for _, to := range destinations[f] {
 			for _, as := range identities {
 				for _, port := range ports {
-					all = append(all, call{from: "pod", as: as, proto: redirect.TCP, to: netip.AddrPortFrom(netip.MustParseAddr(to), port)})
+					all = append(all, call{from: "pod", as: as, proto: redirect.TCP,
+						to: netip.AddrPortFrom(netip.MustParseAddr(to), port)})
 				}
-				if !slices.Contains([]string{"10.245.0.1", "fd00:245::1"}, to) { // how often it refuses a datagram is rationed
-					all = append(all, call{from: "pod", as: as, proto: redirect.UDP, to: netip.AddrPortFrom(netip.MustParseAddr(to), 53)})
+				// how often it refuses a datagram is rationed
+				if !slices.Contains([]string{"10.245.0.1", "fd00:245::1"}, to) {
+					all = append(all, call{from: "pod", as: as, proto: redirect.UDP,
+						to: netip.AddrPortFrom(netip.MustParseAddr(to), 53)})
 				}
 			}
 		}
 	}
 	passthrough := map[redirect.Family]string{redirect.IPv4: "127.0.0.6", redirect.IPv6: "::6"}
-	for f, own := range map[redirect.Family][]netip.Addr{redirect.IPv4: {netns.PodIPv4, netns.ExtraIPv4}, redirect.IPv6: {netns.PodIPv6, netns.ExtraIPv6}} {
+	for f, own := range map[redirect.Family][]netip.Addr{redirect.IPv4: {netns.PodIPv4,
+		netns.ExtraIPv4}, redirect.IPv6: {netns.PodIPv6, netns.ExtraIPv6}} {
 		for _, port := range append(slices.Clone(ports), 15021, 15090) {
 			all = append(all,
-				call{from: "pod", as: netns.Identity{UID: 1337, GID: 1337}, proto: redirect.TCP, source: netip.MustParseAddr(passthrough[f]), to: netip.AddrPortFrom(own[0], port)},
+				call{from: "pod", as: netns.Identity{UID: 1337, GID: 1337}, proto: redirect.TCP,
+					source: netip.MustParseAddr(passthrough[f]),
+					to:     netip.AddrPortFrom(own[0], port)},
 				call{from: "peer", proto: redirect.TCP, to: netip.AddrPortFrom(own[0], port)},
 				call{from: "vm", proto: redirect.TCP, to: netip.AddrPortFrom(own[1], port)})
 			for _, to := range destinations[f][:4] {
-				all = append(all, call{from: "vm", proto: redirect.TCP, to: netip.AddrPortFrom(netip.MustParseAddr(to), port)})
+				all = append(all, call{from: "vm", proto: redirect.TCP,
+					to: netip.AddrPortFrom(netip.MustParseAddr(to), port)})
 			}
 		}
-		all = append(all, call{from: "vm", proto: redirect.UDP, to: netip.AddrPortFrom(netip.MustParseAddr(destinations[f][1]), 53)})
+		all = append(all, call{from: "vm", proto: redirect.UDP,
+			to: netip.AddrPortFrom(netip.MustParseAddr(destinations[f][1]), 53)})
 	}
 	return all
 }
 
 // packet is the first packet of the call as the pod sees it.
 func (c call) packet() redirect.Packet {
-	p := redirect.Packet{Protocol: c.proto, Destination: c.to, Mark: c.mark, Source: netip.AddrPortFrom(c.source, 40000)}
+	p := redirect.Packet{Protocol: c.proto, Destination: c.to, Mark: c.mark,
+		Source: netip.AddrPortFrom(c.source, 40000)}
 	switch c.from {
 	case "peer":
-		p.In, p.Source = "eth0", netip.AddrPortFrom(pick(c.to, netns.PeerIPv4, netns.PeerIPv6), 40000)
+		p.In, p.Source = "eth0",
+			netip.AddrPortFrom(pick(c.to, netns.PeerIPv4, netns.PeerIPv6), 40000)
 	case "vm":
 		p.In, p.Source = "extra0", netip.AddrPortFrom(pick(c.to, netns.VMIPv4, netns.VMIPv6), 40000)
 	default:
@@ -108,14 +122,16 @@ func route(to netip.Addr) string {
 	switch {
 	case isLocal(to):
 		return "lo"
-	case netip.MustParsePrefix("10.245.0.0/24").Contains(to), netip.MustParsePrefix("fd00:245::/64").Contains(to):
+	case netip.MustParsePrefix("10.245.0.0/24").Contains(to),
+		netip.MustParsePrefix("fd00:245::/64").Contains(to):
 		return "extra0"
 	}
 	return "eth0"
 }
 
 func isLocal(a netip.Addr) bool {
-	return a.IsLoopback() || a == netns.PodIPv4 || a == netns.PodIPv6 || a == netns.ExtraIPv4 || a == netns.ExtraIPv6
+	return a.IsLoopback() || a == netns.PodIPv4 || a == netns.PodIPv6 || a == netns.ExtraIPv4 ||
+		a == netns.ExtraIPv6
 }
 
 func sourceFor(out string, to netip.AddrPort) netip.Addr {
@@ -137,7 +153,10 @@ func pick(to netip.AddrPort, v4, v6 netip.Addr) netip.Addr {
 
 // want says who answers, if the packet has that fate.
 func (c call) want(f redirect.Fate, proxyPorts []uint16) string {
-	answer := func(who string, port uint16) string { return fmt.Sprintf("%s on port %d for %s", who, port, c.to) }
+	answer := func(who string,
+		port uint16) string {
+		return fmt.Sprintf("%s on port %d for %s", who, port, c.to)
+	}
 	switch {
 	case f.Outcome == redirect.Dropped:
 		return "nobody"
@@ -192,7 +211,8 @@ const (
 
 func (c call) make(t testing.TB, pod *netns.Pod, timeout time.Duration) netns.Result {
 	network := map[redirect.Protocol]string{redirect.TCP: "tcp", redirect.UDP: "udp"}[c.proto]
-	dial := netns.Call{As: c.as, Network: network, From: c.source, Mark: c.mark, To: c.to, Timeout: timeout}
+	dial := netns.Call{As: c.as, Network: network, From: c.source, Mark: c.mark, To: c.to,
+		Timeout: timeout}
 	switch c.from {
 	case "peer":
 		return pod.Peer.Dial(t, dial)
@@ -210,10 +230,12 @@ func listen(t testing.TB, pod *netns.Pod, p redirect.Policy) (proxy []*netns.Lis
 	if p.Ports.Outbound != p.Ports.Inbound {
 		mine = append(mine, p.Ports.Outbound)
 	}
-	pod.Listen(t, netns.Listener{Who: "app", As: netns.Identity{UID: 1000, GID: 1000}, TCP: appPorts, UDP: []uint16{53}})
+	pod.Listen(t, netns.Listener{Who: "app", As: netns.Identity{UID: 1000, GID: 1000},
+		TCP: appPorts, UDP: []uint16{53}})
 	return []*netns.Listening{
 		pod.Listen(t, netns.Listener{Who: "proxy", As: as, TCP: mine, UDP: []uint16{p.Ports.DNS}}),
-		pod.Listen(t, netns.Listener{Who: "proxy", As: as, TCP: []uint16{p.Ports.Inbound}, Transparent: p.Mode == redirect.ModeTProxy}),
+		pod.Listen(t, netns.Listener{Who: "proxy", As: as, TCP: []uint16{p.Ports.Inbound},
+			Transparent: p.Mode == redirect.ModeTProxy}),
 	}
 }
 
@@ -222,8 +244,11 @@ func wantFates(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Rule
 	t.Helper()
 	for _, c := range calls {
 		fate := redirect.Simulate(rs, c.packet())
-		if len(rs.Routes) > 0 && fate.Outcome == redirect.Passes && c.from == "vm" && !isLocal(c.to.Addr()) {
-			continue // answers to what the pod only forwards are diverted: the contract's TPROXY takes them for the pod's own
+		if len(rs.Routes) > 0 && fate.Outcome == redirect.Passes && c.from == "vm" &&
+			!isLocal(c.to.Addr()) {
+			// answers to what the pod only forwards are diverted: the contract's TPROXY takes them
+			// for the pod's own
+			continue
 		}
 		want := c.want(fate, []uint16{p.Ports.Outbound, p.Ports.Inbound, p.Ports.DNS})
 		timeout := patient
@@ -237,7 +262,8 @@ func wantFates(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Rule
 }
 
 // inPodsWithNeighbours runs f for every request in every dialect, in a pod that can talk.
-func inPodsWithNeighbours(t *testing.T, requests []request, f func(*testing.T, *netns.Pod, redirect.Policy, redirect.Ruleset)) {
+func inPodsWithNeighbours(t *testing.T, requests []request,
+	f func(*testing.T, *netns.Pod, redirect.Policy, redirect.Ruleset)) {
 	netns.RequireRoot(t)
 	for _, d := range dialects(t) {
 		t.Run(d.name, func(t *testing.T) {
@@ -260,7 +286,8 @@ func inPodsWithNeighbours(t *testing.T, requests []request, f func(*testing.T, *
 func awaitRoute(t testing.TB, ns *netns.NS, addr string) {
 	t.Helper()
 	ns.Do(t, func() {
-		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); runtime.Gosched() {
+		for deadline := time.Now().Add(10 * time.Second); time.Now().
+			Before(deadline); runtime.Gosched() {
 			routes, err := netlink.RouteGet(net.ParseIP(addr))
 			if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
 				return
@@ -273,24 +300,26 @@ func awaitRoute(t testing.TB, ns *netns.NS, addr string) {
 // TestFates makes every call in a pod of every option by itself.
 func TestFates(t *testing.T) {
 	all := calls()
-	inPodsWithNeighbours(t, alone(), func(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Ruleset) {
-		listen(t, pod, p)
-		wantFates(t, pod, p, rs, all)
-	})
+	inPodsWithNeighbours(t, alone(),
+		func(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Ruleset) {
+			listen(t, pod, p)
+			wantFates(t, pod, p, rs, all)
+		})
 }
 
 // TestFatesOfPairs makes some calls in a pod of every two options, the same ones in every dialect
 // and every run.
 func TestFatesOfPairs(t *testing.T) {
 	all := calls()
-	inPodsWithNeighbours(t, pairs(), func(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Ruleset) {
-		const some = 60
-		random := rand.New(rand.NewPCG(1, uint64(len(redirect.Explain(rs)))))
-		listen(t, pod, p)
-		var chosen []call
-		for range some {
-			chosen = append(chosen, all[random.IntN(len(all))])
-		}
-		wantFates(t, pod, p, rs, chosen)
-	})
+	inPodsWithNeighbours(t, pairs(),
+		func(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Ruleset) {
+			const some = 60
+			random := rand.New(rand.NewPCG(1, uint64(len(redirect.Explain(rs)))))
+			listen(t, pod, p)
+			var chosen []call
+			for range some {
+				chosen = append(chosen, all[random.IntN(len(all))])
+			}
+			wantFates(t, pod, p, rs, chosen)
+		})
 }

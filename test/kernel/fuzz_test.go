@@ -13,23 +13,32 @@ func FuzzAcceptedPoliciesAreTaken(f *testing.F) {
 	netns.RequireRoot(f)
 	for _, r := range append(alone(), pairs()[:40]...) {
 		a, env := r.pod.Annotations, proxy(&r).Env
-		f.Add(a["sidecar.istio.io/interceptionMode"] == "TPROXY", a[traffic+"includeOutboundIPRanges"], a[traffic+"excludeOutboundIPRanges"],
-			a[traffic+"includeInboundPorts"], a[traffic+"excludeOutboundPorts"], a[traffic+"excludeInterfaces"],
-			a["sidecar-cni.io/excludeOutboundUIDs"], env["ISTIO_OUTBOUND_OWNER_GROUPS"], env["ISTIO_META_DNS_CAPTURE"])
+		f.Add(a["sidecar.istio.io/interceptionMode"] == "TPROXY",
+			a[traffic+"includeOutboundIPRanges"], a[traffic+"excludeOutboundIPRanges"],
+			a[traffic+"includeInboundPorts"], a[traffic+"excludeOutboundPorts"],
+			a[traffic+"excludeInterfaces"],
+			a["sidecar-cni.io/excludeOutboundUIDs"], env["ISTIO_OUTBOUND_OWNER_GROUPS"],
+			env["ISTIO_META_DNS_CAPTURE"])
 	}
-	f.Add(true, "0.0.0.0/1,128.0.0.0/1,::/0", "255.255.255.255/32,::ffff:1.2.3.4/120,ffff::/16", "0,65535", "65535,1,1", "a+,.a,@", "0-1336,1338-4294967294", "0,4294967294", "yes")
+	f.Add(true, "0.0.0.0/1,128.0.0.0/1,::/0", "255.255.255.255/32,::ffff:1.2.3.4/120,ffff::/16",
+		"0,65535", "65535,1,1", "a+,.a,@", "0-1336,1338-4294967294", "0,4294967294", "yes")
 	all := dialects(f)
-	f.Fuzz(func(t *testing.T, tproxy bool, include, exclude, inbound, outbound, interfaces, uids, groups, dns string) {
+	f.Fuzz(func(t *testing.T, tproxy bool, include, exclude, inbound, outbound, interfaces, uids,
+		groups, dns string) {
 		r := plain()
 		if tproxy {
 			options[0].set(&r)
 		}
 		maps.Copy(r.pod.Annotations, map[string]string{
-			traffic + "includeOutboundIPRanges": include, traffic + "excludeOutboundIPRanges": exclude,
-			traffic + "includeInboundPorts": inbound, traffic + "excludeOutboundPorts": outbound,
-			traffic + "excludeInterfaces": interfaces, "sidecar-cni.io/excludeOutboundUIDs": uids,
+			traffic + "includeOutboundIPRanges":  include,
+			traffic + "excludeOutboundIPRanges":  exclude,
+			traffic + "includeInboundPorts":      inbound,
+			traffic + "excludeOutboundPorts":     outbound,
+			traffic + "excludeInterfaces":        interfaces,
+			"sidecar-cni.io/excludeOutboundUIDs": uids,
 		})
-		proxy(&r).Env["ISTIO_OUTBOUND_OWNER_GROUPS"], proxy(&r).Env["ISTIO_META_DNS_CAPTURE"] = groups, dns
+		proxy(&r).Env["ISTIO_OUTBOUND_OWNER_GROUPS"], proxy(&r).
+			Env["ISTIO_META_DNS_CAPTURE"] = groups, dns
 		d, err := redirect.Decide(r.pod, r.config)
 		if err != nil || d.Skip != "" {
 			return

@@ -11,7 +11,8 @@ import (
 )
 
 // inPods runs f for every request in every dialect, each in a fresh namespace.
-func inPods(t *testing.T, requests []request, f func(*testing.T, dialect, *netns.NS, redirect.Ruleset)) {
+func inPods(t *testing.T, requests []request,
+	f func(*testing.T, dialect, *netns.NS, redirect.Ruleset)) {
 	netns.RequireRoot(t)
 	for _, d := range dialects(t) {
 		t.Run(d.name, func(t *testing.T) {

@@ -22,7 +22,8 @@ type option struct {
 	set       func(*request)
 }
 
-var nameservers = []netip.Addr{netip.MustParseAddr("192.0.2.53"), netip.MustParseAddr("192.0.2.54"), netip.MustParseAddr("2001:db8::53")}
+var nameservers = []netip.Addr{netip.MustParseAddr("192.0.2.53"), netip.MustParseAddr("192.0.2.54"),
+	netip.MustParseAddr("2001:db8::53")}
 
 func plain() request {
 	return request{
@@ -49,7 +50,8 @@ func variable(name, key, value string) option {
 }
 
 func proxy(r *request) *redirect.Container {
-	i := slices.IndexFunc(r.pod.Spec.Containers, func(c redirect.Container) bool { return c.Name == "istio-proxy" })
+	i := slices.IndexFunc(r.pod.Spec.Containers,
+		func(c redirect.Container) bool { return c.Name == "istio-proxy" })
 	return &r.pod.Spec.Containers[i]
 }
 
@@ -59,12 +61,15 @@ const traffic = "traffic.sidecar.istio.io/"
 var options = []option{
 	annotation("tproxy", "sidecar.istio.io/interceptionMode", "TPROXY"),
 	annotation("include one CIDR", traffic+"includeOutboundIPRanges", "198.51.100.0/24"),
-	annotation("include CIDRs", traffic+"includeOutboundIPRanges", "198.51.100.0/24,203.0.113.7/32,2001:db8:c::/48"),
+	annotation("include CIDRs", traffic+"includeOutboundIPRanges",
+		"198.51.100.0/24,203.0.113.7/32,2001:db8:c::/48"),
 	annotation("include IPv6 only", traffic+"includeOutboundIPRanges", "2001:db8:c::/48"),
 	annotation("include no CIDR", traffic+"includeOutboundIPRanges", ""),
-	annotation("include loopback", traffic+"includeOutboundIPRanges", "127.0.0.0/8,198.51.100.0/24"),
+	annotation("include loopback", traffic+"includeOutboundIPRanges",
+		"127.0.0.0/8,198.51.100.0/24"),
 	annotation("include all of IPv4", traffic+"includeOutboundIPRanges", "0.0.0.0/0"),
-	annotation("exclude CIDRs", traffic+"excludeOutboundIPRanges", "198.51.100.0/25,198.51.100.128/26,203.0.113.0/24,2001:db8:c::/48,2001:db8:d::/48"),
+	annotation("exclude CIDRs", traffic+"excludeOutboundIPRanges",
+		"198.51.100.0/25,198.51.100.128/26,203.0.113.0/24,2001:db8:c::/48,2001:db8:d::/48"),
 	annotation("include inbound ports", traffic+"includeInboundPorts", "80,9090"),
 	annotation("include no inbound port", traffic+"includeInboundPorts", ""),
 	annotation("exclude inbound ports", traffic+"excludeInboundPorts", "8080, 9090"),
@@ -96,7 +101,10 @@ var options = []option{
 	variable("exclude groups", "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "4000,4002"),
 	variable("loopback CIDR", "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.0/8"),
 	{"proxy user", "proxy", func(r *request) { proxy(r).RunAsUser = new(int64(2500)) }},
-	{"root proxy", "proxy", func(r *request) { proxy(r).RunAsUser, proxy(r).RunAsGroup = new(int64(0)), new(int64(1338)) }},
+	{"root proxy", "proxy", func(r *request) {
+		proxy(r).RunAsUser, proxy(r).
+			RunAsGroup = new(int64(0)), new(int64(1338))
+	}},
 	{"several proxy users", "proxy", func(r *request) {
 		r.config.Proxy = redirect.Identity{UIDs: []uint32{1337, 1340}, GIDs: []uint32{1337, 1341}}
 	}},

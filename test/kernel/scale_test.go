@@ -16,7 +16,8 @@ func scattered(f redirect.Family, n int) []string {
 	var cidrs []string
 	for i := range n {
 		if f == redirect.IPv4 {
-			cidrs = append(cidrs, netip.PrefixFrom(netip.AddrFrom4([4]byte{20 + byte(i>>14), byte(i >> 7), byte(i<<1) & 0xff, 0}), 24).String())
+			cidrs = append(cidrs, netip.PrefixFrom(netip.AddrFrom4([4]byte{20 + byte(i>>14),
+				byte(i >> 7), byte(i<<1) & 0xff, 0}), 24).String())
 			continue
 		}
 		cidrs = append(cidrs, netip.MustParsePrefix(fmt.Sprintf("2001:db8:%x::/48", 2*i)).String())
@@ -34,7 +35,8 @@ func TestLongLists(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%s/%d", d.name, f, n), func(t *testing.T) {
 					t.Parallel()
 					want := scattered(f, n)
-					r := annotation("", traffic+"excludeOutboundIPRanges", strings.Join(want, ",")).on(plain())
+					r := annotation("", traffic+"excludeOutboundIPRanges", strings.Join(want, ",")).
+						on(plain())
 					_, rs := compile(t, r)
 					ns := netns.New(t)
 					apply(t, d, ns, rs)

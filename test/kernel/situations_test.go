@@ -27,34 +27,39 @@ func with(names ...string) request {
 }
 
 func inFamily(calls []call, f redirect.Family) []call {
-	return slices.DeleteFunc(slices.Clone(calls), func(c call) bool { return redirect.FamilyOf(c.to.Addr()) != f })
+	return slices.DeleteFunc(slices.Clone(calls),
+		func(c call) bool { return redirect.FamilyOf(c.to.Addr()) != f })
 }
 
 // TestNobodyAnswersPastAProxyThatIsDown stops the proxy and makes every call that it would have
 // had.
 func TestNobodyAnswersPastAProxyThatIsDown(t *testing.T) {
-	requests := []request{with("dns"), with("tproxy", "dns everywhere"), with("tproxy", "include inbound ports")}
-	inPodsWithNeighbours(t, requests, func(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Ruleset) {
-		for _, l := range listen(t, pod, p) {
-			l.Close()
-		}
-		tried := map[redirect.Outcome]int{}
-		for _, c := range calls() {
-			fate := redirect.Simulate(rs, c.packet())
-			if fate.Outcome == redirect.Passes || tried[fate.Outcome] >= 40 && c.from == "pod" || tried[fate.Outcome] >= 60 {
-				continue
+	requests := []request{with("dns"), with("tproxy", "dns everywhere"),
+		with("tproxy", "include inbound ports")}
+	inPodsWithNeighbours(t, requests,
+		func(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Ruleset) {
+			for _, l := range listen(t, pod, p) {
+				l.Close()
 			}
-			tried[fate.Outcome]++
-			if r := c.make(t, pod, brief); r.Outcome == netns.Answered {
-				t.Errorf("%s: answered: %s\n%s", c, r, fate)
-			} else if fate.Outcome == redirect.Handed && r.Outcome != netns.TimedOut {
-				t.Errorf("%s: %s, want no answer at all\n%s", c, r, fate)
+			tried := map[redirect.Outcome]int{}
+			for _, c := range calls() {
+				fate := redirect.Simulate(rs, c.packet())
+				if fate.Outcome == redirect.Passes ||
+					tried[fate.Outcome] >= 40 && c.from == "pod" || tried[fate.Outcome] >= 60 {
+					continue
+				}
+				tried[fate.Outcome]++
+				if r := c.make(t, pod, brief); r.Outcome == netns.Answered {
+					t.Errorf("%s: answered: %s\n%s", c, r, fate)
+				} else if fate.Outcome == redirect.Handed && r.Outcome != netns.TimedOut {
+					t.Errorf("%s: %s, want no answer at all\n%s", c, r, fate)
+				}
 			}
-		}
-		if tried[redirect.Redirected] == 0 || p.Mode == redirect.ModeTProxy && tried[redirect.Handed] == 0 {
-			t.Errorf("too few calls tried: %v", tried)
-		}
-	})
+			if tried[redirect.Redirected] == 0 ||
+				p.Mode == redirect.ModeTProxy && tried[redirect.Handed] == 0 {
+				t.Errorf("too few calls tried: %v", tried)
+			}
+		})
 }
 
 // TestNamespacesAsTheyCome applies to namespaces in every state in which a pod's may be.
@@ -125,24 +130,26 @@ func everyNth(all []call, n int) []call {
 // TestTProxyKeepsTheClient follows a connection through a transparent proxy: it sees the client's
 // address, and so does the app that it calls as the client.
 func TestTProxyKeepsTheClient(t *testing.T) {
-	inPodsWithNeighbours(t, []request{with("tproxy")}, func(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Ruleset) {
-		listen(t, pod, p)
-		for _, tt := range []struct{ client, pod netip.Addr }{
-			{netns.PeerIPv4, netns.PodIPv4}, {netns.PeerIPv6, netns.PodIPv6},
-		} {
-			in := call{from: "peer", proto: redirect.TCP, to: netip.AddrPortFrom(tt.pod, 80)}
-			r := in.make(t, pod, patient)
-			if r.Who != "proxy" || r.Remote.Addr() != tt.client || r.Local != in.to {
-				t.Errorf("%s: %s: want the proxy, called by %s for %s", in, r, tt.client, in.to)
+	inPodsWithNeighbours(t, []request{with("tproxy")},
+		func(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Ruleset) {
+			listen(t, pod, p)
+			for _, tt := range []struct{ client, pod netip.Addr }{
+				{netns.PeerIPv4, netns.PodIPv4}, {netns.PeerIPv6, netns.PodIPv6},
+			} {
+				in := call{from: "peer", proto: redirect.TCP, to: netip.AddrPortFrom(tt.pod, 80)}
+				r := in.make(t, pod, patient)
+				if r.Who != "proxy" || r.Remote.Addr() != tt.client || r.Local != in.to {
+					t.Errorf("%s: %s: want the proxy, called by %s for %s", in, r, tt.client, in.to)
+				}
+				// A proxy that runs as root keeps its own rules from catching this call; so it is
+				// in the field.
+				onward := netns.Call{As: netns.Identity{}, Network: "tcp", From: tt.client,
+					Transparent: true, Mark: p.Marks.TProxy, To: in.to}
+				if r := pod.Dial(t, onward); r.Who != "app" || r.Remote.Addr() != tt.client {
+					t.Errorf("the proxy calls the app as %s: %s", tt.client, r)
+				}
 			}
-			// A proxy that runs as root keeps its own rules from catching this call; so it is in
-			// the field.
-			onward := netns.Call{As: netns.Identity{}, Network: "tcp", From: tt.client, Transparent: true, Mark: p.Marks.TProxy, To: in.to}
-			if r := pod.Dial(t, onward); r.Who != "app" || r.Remote.Addr() != tt.client {
-				t.Errorf("the proxy calls the app as %s: %s", tt.client, r)
-			}
-		}
-	})
+		})
 }
 
 // TestPacketsWithoutASocket sends what no rule about owners can match: the kernel itself repeats
@@ -157,12 +164,14 @@ func TestPacketsWithoutASocket(t *testing.T) {
 			pod := netns.NewPod(t, netns.Options{})
 			apply(t, d, pod.NS, rs)
 			to := netip.AddrPortFrom(netns.PodIPv4, 8080)
-			fate := redirect.Simulate(rs, redirect.Packet{Out: "lo", Protocol: redirect.TCP, Source: to, Destination: to})
+			fate := redirect.Simulate(rs,
+				redirect.Packet{Out: "lo", Protocol: redirect.TCP, Source: to, Destination: to})
 			if fate.Outcome != redirect.Passes {
 				t.Errorf("simulated: %s: want it left alone", fate)
 			}
 			orphan(t, pod, to)
-			for deadline := time.Now().Add(10 * time.Second); count(t, d, pod.NS, "within the pod") < 2; {
+			for deadline := time.Now().Add(10 * time.Second); count(t, d, pod.NS,
+				"within the pod") < 2; {
 				if time.Now().After(deadline) {
 					t.Fatalf("no packet without a socket was left alone as being within the pod:\n%s", listCounted(t, d, pod.NS))
 				}
@@ -194,8 +203,10 @@ func orphan(t *testing.T, pod *netns.Pod, to netip.AddrPort) {
 		client, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		must(err)
 		must(unix.Connect(client, address))
-		pod.Run(t, "table ip lossy {\n chain input {\n type filter hook input priority 0;\n tcp dport 8080 drop\n }\n}\n", "nft", "-f", "-")
-		_, err = unix.Write(client, make([]byte, 200<<10)) // more than a packet: what is repeated first must not end the connection
+		pod.Run(t, "table ip lossy {\n chain input {\n type filter hook input priority 0;\n tcp "+
+			"dport 8080 drop\n }\n}\n", "nft", "-f", "-")
+		// more than a packet: what is repeated first must not end the connection
+		_, err = unix.Write(client, make([]byte, 200<<10))
 		must(err)
 		must(unix.Close(client))
 		must(netlink.ConntrackTableFlush(netlink.ConntrackTable))
@@ -227,13 +238,18 @@ func count(t *testing.T, d dialect, ns *netns.NS, why string) int {
 func TestAFailureLeavesNothing(t *testing.T) {
 	netns.RequireRoot(t)
 	for _, d := range dialects(t) {
-		for name, match := range map[string]redirect.Match{"both families": {}, "IPv6": {Destination: nets("2001:db8::/32")}} {
+		for name, match := range map[string]redirect.Match{"both families": {},
+			"IPv6": {Destination: nets("2001:db8::/32")}} {
 			t.Run(d.name+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				_, rs := compile(t, with("tproxy"))
-				rs.Chains = append(slices.Clone(rs.Chains), redirect.Chain{Table: redirect.NAT, Name: "ISTIO_BROKEN", Rules: []redirect.Rule{
-					{Why: "leads nowhere", If: match, Then: redirect.Action{Verb: redirect.Jump, Chain: "ISTIO_NONESUCH"}},
-				}})
+				rs.Chains = append(slices.Clone(rs.Chains),
+					redirect.Chain{Table: redirect.NAT, Name: "ISTIO_BROKEN",
+						Rules: []redirect.Rule{
+							{Why: "leads nowhere", If: match,
+								Then: redirect.Action{Verb: redirect.Jump,
+									Chain: "ISTIO_NONESUCH"}},
+						}})
 				ns := netns.New(t)
 				ns.RaiseLoopback(t)
 				before := everything(t, d, ns)
@@ -261,8 +277,10 @@ func TestAnswersOfNameserversAreTold(t *testing.T) {
 			pod := netns.NewPod(t, netns.Options{})
 			apply(t, d, pod.NS, rs)
 			listen(t, pod, policy)
-			wantFates(t, pod, policy, rs, []call{asks(app, "192.0.2.53:53"), asks(proxyUser, "192.0.2.53:53")})
-			for _, why := range []string{"the app asks the proxy", "the proxy answers the app", "the proxy asks the nameserver", "the nameserver answers"} {
+			wantFates(t, pod, policy, rs,
+				[]call{asks(app, "192.0.2.53:53"), asks(proxyUser, "192.0.2.53:53")})
+			for _, why := range []string{"the app asks the proxy", "the proxy answers the app",
+				"the proxy asks the nameserver", "the nameserver answers"} {
 				if count(t, d, pod.NS, why) == 0 {
 					t.Errorf("no packet met %q:\n%s", why, listCounted(t, d, pod.NS))
 				}
@@ -276,15 +294,18 @@ func TestAnswersOfNameserversAreTold(t *testing.T) {
 func TestInvalidPacketsAreDropped(t *testing.T) {
 	netns.RequireRoot(t)
 	for _, d := range dialects(t) {
-		for name, r := range map[string]request{"dropped": with("drop invalid"), "let in": plain()} {
+		for name, r := range map[string]request{"dropped": with("drop invalid"),
+			"let in": plain()} {
 			t.Run(d.name+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				policy, rs := compile(t, r)
 				pod := netns.NewPod(t, netns.Options{})
 				apply(t, d, pod.NS, rs)
-				packet := call{from: "peer", proto: redirect.TCP, to: netip.AddrPortFrom(netns.PodIPv4, 80)}.packet()
+				packet := call{from: "peer", proto: redirect.TCP,
+					to: netip.AddrPortFrom(netns.PodIPv4, 80)}.packet()
 				packet.State = redirect.Invalid
-				if dropped := redirect.Simulate(rs, packet).Outcome == redirect.Dropped; dropped != policy.DropInvalid {
+				if dropped := redirect.Simulate(rs, packet).
+					Outcome == redirect.Dropped; dropped != policy.DropInvalid {
 					t.Errorf("simulated: dropped %t", dropped)
 				}
 				if reset := unasked(t, pod); reset == policy.DropInvalid {
@@ -305,11 +326,13 @@ func unasked(t *testing.T, pod *netns.Pod) (reset bool) {
 		}
 		defer func() { _ = unix.Close(fd) }()
 		timeout := unix.NsecToTimeval(int64(300 * time.Millisecond))
-		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+			&timeout); err != nil {
 			t.Fatal(err)
 		}
 		segment := synAck(netns.PeerIPv4, netns.PodIPv4)
-		if err := unix.Sendto(fd, segment, 0, &unix.SockaddrInet4{Addr: netns.PodIPv4.As4()}); err != nil {
+		if err := unix.Sendto(fd, segment, 0,
+			&unix.SockaddrInet4{Addr: netns.PodIPv4.As4()}); err != nil {
 			t.Fatal(err)
 		}
 		answer := make([]byte, 1500)
@@ -322,7 +345,8 @@ func unasked(t *testing.T, pod *netns.Pod) (reset bool) {
 
 // synAck is a segment from port 4000 to port 80.
 func synAck(from, to netip.Addr) []byte {
-	segment := []byte{0x0f, 0xa0, 0, 80, 0, 0, 0, 1, 0, 0, 0, 1, 5 << 4, 0x12, 0xff, 0xff, 0, 0, 0, 0}
+	segment := []byte{0x0f, 0xa0, 0, 80, 0, 0, 0, 1, 0, 0, 0, 1, 5 << 4, 0x12, 0xff, 0xff, 0, 0, 0,
+		0}
 	source, destination := from.As4(), to.As4()
 	sum := uint32(unix.IPPROTO_TCP) + uint32(len(segment))
 	for _, bytes := range [][]byte{source[:], destination[:], segment} {

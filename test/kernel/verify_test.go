@@ -36,22 +36,28 @@ func nftTampering(t testing.TB, ns *netns.NS) tampering {
 			var refs []ruleRef
 			var chain string
 			rule := regexp.MustCompile(`^\t\t(.*) # handle (\d+)$`)
-			for line := range strings.Lines(ns.Run(t, "", "nft", "-a", "list", "table", "inet", "sidecar-cni")) {
+			for line := range strings.Lines(ns.Run(t, "", "nft", "-a", "list", "table", "inet",
+				"sidecar-cni")) {
 				line = strings.TrimSuffix(line, "\n")
 				if name, ok := strings.CutPrefix(line, "\tchain "); ok {
 					chain, _, _ = strings.Cut(name, " ")
-				} else if m := rule.FindStringSubmatch(line); m != nil && !strings.HasPrefix(m[1], "type ") {
+				} else if m := rule.FindStringSubmatch(line); m != nil &&
+					!strings.HasPrefix(m[1], "type ") {
 					place := 1
 					if n := len(refs); n > 0 && refs[n-1].chain == chain {
 						place = refs[n-1].place + 1
 					}
-					refs = append(refs, ruleRef{chain: chain, place: place, handle: m[2], spec: m[1]})
+					refs = append(refs, ruleRef{chain: chain, place: place, handle: m[2],
+						spec: m[1]})
 				}
 			}
 			return refs
 		},
-		remove: func(r ruleRef) { nft(fmt.Sprintf("delete rule %s handle %s", chainOf(r), r.handle)) },
-		replace: func(r ruleRef, spec string) { // nft 1.0.6 ends itself over "replace rule" with a list in it
+		remove: func(r ruleRef) {
+			nft(fmt.Sprintf("delete rule %s handle %s", chainOf(r), r.handle))
+		},
+		// nft 1.0.6 ends itself over "replace rule" with a list in it
+		replace: func(r ruleRef, spec string) {
 			nft(fmt.Sprintf("insert rule %s position %s %s", chainOf(r), r.handle, spec))
 			nft(fmt.Sprintf("delete rule %s handle %s", chainOf(r), r.handle))
 		},
@@ -79,13 +85,17 @@ func iptablesTampering(t testing.TB, ns *netns.NS, program string) tampering {
 				} else if rule, ok := strings.CutPrefix(line, "-A "); ok {
 					chain, spec, _ := strings.Cut(rule, " ")
 					places[table+chain]++
-					refs = append(refs, ruleRef{table: table, chain: chain, place: places[table+chain], spec: spec})
+					refs = append(refs, ruleRef{table: table, chain: chain,
+						place: places[table+chain], spec: spec})
 				}
 			}
 			return refs
 		},
-		remove:  func(r ruleRef) { run(fmt.Sprintf("%s -D %s %d", r.table, r.chain, r.place)) },
-		replace: func(r ruleRef, spec string) { run(fmt.Sprintf("%s -R %s %d %s", r.table, r.chain, r.place, spec)) },
+		remove: func(r ruleRef) { run(fmt.Sprintf("%s -D %s %d", r.table, r.chain, r.place)) },
+		replace: func(r ruleRef,
+			spec string) {
+			run(fmt.Sprintf("%s -R %s %d %s", r.table, r.chain, r.place, spec))
+		},
 		swap: func(a, _ ruleRef) {
 			run(fmt.Sprintf("%s -D %s %d", a.table, a.chain, a.place))
 			run(fmt.Sprintf("%s -I %s %d %s", a.table, a.chain, a.place+1, a.spec))
@@ -98,13 +108,15 @@ func everyTampering(t testing.TB, d dialect, ns *netns.NS) []tampering {
 	if d.name == redirect.NFTables {
 		return []tampering{nftTampering(t, ns)}
 	}
-	return []tampering{iptablesTampering(t, ns, d.name), iptablesTampering(t, ns, strings.Replace(d.name, "ip", "ip6", 1))}
+	return []tampering{iptablesTampering(t, ns, d.name),
+		iptablesTampering(t, ns, strings.Replace(d.name, "ip", "ip6", 1))}
 }
 
 // altered is the rule with one value changed: a number in it, else what it does.
 func altered(spec string) string {
 	before, comment, _ := strings.Cut(spec, "comment")
-	numbers := regexp.MustCompile(`(port|dports|to|to-ports|uid|uid-owner|skuid|skgid|gid-owner|zone|set) :?(\d+)( |$)`)
+	numbers := regexp.MustCompile(
+		`(port|dports|to|to-ports|uid|uid-owner|skuid|skgid|gid-owner|zone|set) :?(\d+)( |$)`)
 	if at := numbers.FindStringSubmatchIndex(spec); at != nil {
 		n, _ := strconv.Atoi(spec[at[4]:at[5]])
 		return spec[:at[4]] + strconv.Itoa(n+1) + spec[at[5]:]
@@ -126,8 +138,10 @@ func busy(t testing.TB) redirect.Ruleset {
 	r := plain()
 	r.name = "busy"
 	for _, name := range []string{
-		"tproxy", "exclude CIDRs", "include CIDRs", "exclude inbound ports", "include outbound ports", "exclude one outbound port",
-		"exclude interfaces by prefix", "virtual interface", "exclude uids", "dns", "drop invalid", "include groups", "several proxy users",
+		"tproxy", "exclude CIDRs", "include CIDRs", "exclude inbound ports",
+		"include outbound ports", "exclude one outbound port",
+		"exclude interfaces by prefix", "virtual interface", "exclude uids", "dns", "drop invalid",
+		"include groups", "several proxy users",
 	} {
 		i := slices.IndexFunc(options, func(o option) bool { return o.name == name })
 		options[i].set(&r)
@@ -171,7 +185,8 @@ func seesEvery(t *testing.T, d dialect, ns *netns.NS, rs redirect.Ruleset, tools
 			apply(t, d, ns, rs)
 			now = tools().rules()
 		}
-		if i+1 < len(now) && now[i+1].chain == r.chain && now[i+1].table == r.table && now[i+1].spec != r.spec {
+		if i+1 < len(now) && now[i+1].chain == r.chain && now[i+1].table == r.table &&
+			now[i+1].spec != r.spec {
 			tools().swap(now[i], now[i+1])
 			wantNamed(t, d, ns, rs, r, "after a swap with the next")
 			apply(t, d, ns, rs)
@@ -196,18 +211,26 @@ func wantNamed(t *testing.T, d dialect, ns *netns.NS, rs redirect.Ruleset, r rul
 func TestVerifySeesMoreThanRules(t *testing.T) {
 	netns.RequireRoot(t)
 	for _, tt := range []struct{ name, dialect, command, where string }{
-		{"dormant table", "nftables", "nft add table inet sidecar-cni '{ flags dormant ; }'", "table inet sidecar-cni"},
-		{"deleted table", "nftables", "nft delete table inet sidecar-cni", "table inet sidecar-cni"},
-		{"deleted chain", "nftables", "nft flush chain inet sidecar-cni nat_prerouting; nft delete chain inet sidecar-cni nat_prerouting", "nat_prerouting"},
+		{"dormant table", "nftables", "nft add table inet sidecar-cni '{ flags dormant ; }'",
+			"table inet sidecar-cni"},
+		{"deleted table", "nftables", "nft delete table inet sidecar-cni",
+			"table inet sidecar-cni"},
+		{"deleted chain", "nftables", "nft flush chain inet sidecar-cni nat_prerouting; nft " +
+			"delete chain inet sidecar-cni nat_prerouting", "nat_prerouting"},
 		{"new chain", "nftables", "nft add chain inet sidecar-cni other", "other"},
-		{"dropping policy", "nftables", "nft add chain inet sidecar-cni nat_output '{ policy drop ; }'", "nat_output"},
-		{"added rule", "nftables", "nft insert rule inet sidecar-cni ISTIO_OUTPUT accept", "ISTIO_OUTPUT"},
-		{"undecodable rule", "nftables", "nft insert rule inet sidecar-cni ISTIO_OUTPUT meta l4proto tcp notrack", "ISTIO_OUTPUT"},
+		{"dropping policy", "nftables", "nft add chain inet sidecar-cni nat_output '{ policy " +
+			"drop ; }'", "nat_output"},
+		{"added rule", "nftables", "nft insert rule inet sidecar-cni ISTIO_OUTPUT accept",
+			"ISTIO_OUTPUT"},
+		{"undecodable rule", "nftables", "nft insert rule inet sidecar-cni ISTIO_OUTPUT meta " +
+			"l4proto tcp notrack", "ISTIO_OUTPUT"},
 		{"deleted rule", "iptables-nft", "iptables-nft -t nat -D ISTIO_OUTPUT 1", "ISTIO_OUTPUT"},
-		{"flushed chain", "iptables-legacy", "ip6tables-legacy -t nat -F ISTIO_OUTPUT", "ISTIO_OUTPUT"},
+		{"flushed chain", "iptables-legacy", "ip6tables-legacy -t nat -F ISTIO_OUTPUT",
+			"ISTIO_OUTPUT"},
 		{"unhooked", "iptables-legacy", "ip6tables-legacy -t nat -F OUTPUT", "OUTPUT"},
 		{"address", "nftables", "ip address del ::6/128 dev lo", "lo"},
-		{"route", "iptables-nft", "ip -6 route del local default dev lo table 133", "routing table 133"},
+		{"route", "iptables-nft", "ip -6 route del local default dev lo table 133",
+			"routing table 133"},
 		{"rule", "nftables", "ip rule del fwmark 1337", "routing policy"},
 	} {
 		t.Run(tt.dialect+" "+tt.name, func(t *testing.T) {
@@ -221,8 +244,10 @@ func TestVerifySeesMoreThanRules(t *testing.T) {
 				apply(t, d, ns, rs)
 				ns.Run(t, "", "sh", "-c", tt.command)
 				problems := verify(t, d, ns, rs)
-				if !slices.ContainsFunc(problems, func(p redirect.Problem) bool { return strings.HasSuffix(p.Where, tt.where) }) {
-					t.Errorf("after %q verify says %v, not a word about %s", tt.command, problems, tt.where)
+				if !slices.ContainsFunc(problems,
+					func(p redirect.Problem) bool { return strings.HasSuffix(p.Where, tt.where) }) {
+					t.Errorf("after %q verify says %v, not a word about %s", tt.command, problems,
+						tt.where)
 				}
 				apply(t, d, ns, rs)
 				wantSilence(t, d, ns, rs)
@@ -241,7 +266,8 @@ func TestForeignRulesAreRefused(t *testing.T) {
 			_, rs := compile(t, plain())
 			ns := netns.New(t)
 			program := strings.Replace(d.name, "iptables-", "ip6tables-", 1)
-			ns.Run(t, "*nat\n:ISTIO_OUTPUT - [0:0]\n-A ISTIO_OUTPUT -j RETURN\nCOMMIT\n", program+"-restore")
+			ns.Run(t, "*nat\n:ISTIO_OUTPUT - [0:0]\n-A ISTIO_OUTPUT -j RETURN\nCOMMIT\n",
+				program+"-restore")
 			before := d.list(t, ns)
 			var err error
 			ns.Do(t, func() { err = d.apply(rs) })

@@ -45,7 +45,8 @@ func (s *Listening) answerDatagram(fd int, port uint16) {
 		s.t.Errorf("answer as %s: read destination of datagram: %v", s.Who, err)
 		return
 	}
-	r := Report{Who: s.Who, Port: port, Local: netip.AddrPortFrom(local, port), Remote: addrPort(remote)}
+	r := Report{Who: s.Who, Port: port, Local: netip.AddrPortFrom(local, port),
+		Remote: addrPort(remote)}
 	if err := unix.Sendmsg(fd, r.line(), source, remote, 0); err != nil {
 		s.t.Logf("answer as %s to %v from %v: %v", s.Who, r.Remote, r.Local, err)
 	}

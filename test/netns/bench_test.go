@@ -19,7 +19,8 @@ func BenchmarkNewPod(b *testing.B) {
 
 func BenchmarkDial(b *testing.B) {
 	pod := netns.NewPod(b, netns.Options{})
-	for _, call := range []netns.Call{tcp("192.0.2.7:80"), tcp("[2001:db8:7::7]:80"), udp("192.0.2.7:53")} {
+	for _, call := range []netns.Call{tcp("192.0.2.7:80"), tcp("[2001:db8:7::7]:80"),
+		udp("192.0.2.7:53")} {
 		b.Run(call.Network+" "+call.To.String(), func(b *testing.B) {
 			for b.Loop() {
 				if got := pod.Dial(b, call); got.Outcome != netns.Answered {

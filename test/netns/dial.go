@@ -36,7 +36,8 @@ const (
 )
 
 func (o Outcome) String() string {
-	return [...]string{Failed: "failed", Answered: "answered", Refused: "refused", TimedOut: "timed out"}[o]
+	return [...]string{Failed: "failed", Answered: "answered", Refused: "refused",
+		TimedOut: "timed out"}[o]
 }
 
 // A Result is how a call ended, and the report if it was answered.

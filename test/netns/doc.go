@@ -25,13 +25,15 @@
 //
 // Be aware:
 //   - The namespaces have no names and no processes: whatever ends the test process ends them.
-//   - Goroutines started within Do run outside the namespace. Do, Run, Dial and Listen may be called from any
-//     goroutine while the test runs, but a broken setup calls t.FailNow, which wants the test's own.
-//   - /proc/net and /sys/class/net of this process are the host's even within Do; /proc/thread-self/net and
-//     /proc/sys/net are the namespace's. Programs started by Run see their own /proc/net, but the host's /sys.
-//   - rp_filter is off and interfaces make no link-local address of their own (fe80::1 and fe80::2 are set, without
-//     duplicate address detection): nothing has to be waited for.
-//   - Report.Original is what conntrack says. It is not set where no rule has made the kernel track connections, and
-//     equals Local for a connection that was not redirected.
+//   - Goroutines started within Do run outside the namespace. Do, Run, Dial and Listen may be
+//     called from any goroutine while the test runs, but a broken setup calls t.FailNow, which
+//     wants the test's own.
+//   - /proc/net and /sys/class/net of this process are the host's even within Do;
+//     /proc/thread-self/net and /proc/sys/net are the namespace's. Programs started by Run see
+//     their own /proc/net, but the host's /sys.
+//   - rp_filter is off and interfaces make no link-local address of their own (fe80::1 and fe80::2
+//     are set, without duplicate address detection): nothing has to be waited for.
+//   - Report.Original is what conntrack says. It is not set where no rule has made the kernel track
+//     connections, and equals Local for a connection that was not redirected.
 //   - A call without an answer takes its whole Timeout.
 package netns

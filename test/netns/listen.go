@@ -12,11 +12,12 @@ import (
 
 // A Listener describes a server that answers every call with a Report.
 type Listener struct {
-	Who         string
-	As          Identity
-	TCP, UDP    []uint16
-	Addr        netip.Addr // every address of both families unless set
-	Transparent bool       // takes what TPROXY hands over and answers from addresses that are not local
+	Who      string
+	As       Identity
+	TCP, UDP []uint16
+	Addr     netip.Addr // every address of both families unless set
+	// takes what TPROXY hands over and answers from addresses that are not local
+	Transparent bool
 }
 
 // Listening is a running Listener.
@@ -84,7 +85,8 @@ func (s *Listening) open(n *NS, at netip.AddrPort, kind int) {
 			unix.Close(fd)
 		}
 	}
-	if at.Addr() == netip.IPv6Unspecified() && (errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)) {
+	if at.Addr() == netip.IPv6Unspecified() &&
+		(errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)) {
 		return // no IPv6 here
 	}
 	if err != nil {
@@ -98,7 +100,8 @@ func (s *Listening) open(n *NS, at netip.AddrPort, kind int) {
 }
 
 func (s *Listening) bind(fd int, at netip.AddrPort, kind int) error {
-	options := []option{{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1}} // sockets of an earlier server may linger
+	// sockets of an earlier server may linger
+	options := []option{{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1}}
 	packetInfo := option{unix.SOL_IP, unix.IP_PKTINFO, 1}
 	if at.Addr().Is6() {
 		// IPv4 has its own socket: a call never shows up as ::ffff:192.0.2.7.
@@ -140,7 +143,8 @@ func (s *Listening) drop(fd int) {
 func (s *Listening) control(operation, fd int) {
 	var err error
 	closed := s.waiter.Control(func(epoll uintptr) {
-		err = unix.EpollCtl(int(epoll), operation, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
+		err = unix.EpollCtl(int(epoll), operation, fd,
+			&unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
 	})
 	if closed == nil && err != nil {
 		s.t.Errorf("serve as %s: change epoll: %v", s.Who, err)
@@ -199,7 +203,8 @@ func deafen(fd int) {
 	// A connected UDP socket gets nothing but what its peer sends. Where this one cannot be reached
 	// nothing else can.
 	nobody := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), 9)
-	if domain, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); domain == unix.AF_INET6 {
+	if domain, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET,
+		unix.SO_DOMAIN); domain == unix.AF_INET6 {
 		nobody = netip.AddrPortFrom(netip.IPv6Loopback(), 9)
 	}
 	_ = unix.Connect(fd, sockaddr(nobody))

@@ -25,11 +25,13 @@ func TestDoNestsAndComesHome(t *testing.T) {
 		inner.Do(t, func() { seen = append(seen, look()) })
 		seen = append(seen, look())
 	})
-	if seen[0] != seen[2] || seen[0] == seen[1] || seen[0] == home || seen[1] == home || look() != home {
+	if seen[0] != seen[2] || seen[0] == seen[1] || seen[0] == home || seen[1] == home ||
+		look() != home {
 		t.Errorf("from %s through %v to %s", home, seen, look())
 	}
 	for _, n := range []*netns.NS{outer, inner} {
-		got := n.Run(t, "", "readlink", "/proc/self/ns/net") + n.Run(t, "", "nsenter", "--net="+n.Path(), "readlink", "/proc/self/ns/net")
+		got := n.Run(t, "", "readlink", "/proc/self/ns/net") +
+			n.Run(t, "", "nsenter", "--net="+n.Path(), "readlink", "/proc/self/ns/net")
 		want := seen[0] + "\n"
 		if n == inner {
 			want = seen[1] + "\n"
@@ -51,7 +53,8 @@ func TestSysctlStaysInTheNamespace(t *testing.T) {
 		if got := n.Run(t, "", "cat", "/proc/sys/net/ipv4/ip_default_ttl"); got != "77\n" {
 			t.Errorf("the namespace has %q", got)
 		}
-		if after, _ := os.ReadFile("/proc/sys/net/ipv4/ip_default_ttl"); string(after) != string(before) {
+		if after, _ := os.ReadFile("/proc/sys/net/ipv4/ip_default_ttl"); string(after) != string(
+			before) {
 			t.Errorf("the host has %q, had %q", after, before)
 		}
 	}

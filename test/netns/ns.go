@@ -93,7 +93,8 @@ func visit(t testing.TB, enter func() error, f func()) {
 func (n *NS) RaiseLoopback(t testing.TB) {
 	t.Helper()
 	n.Do(t, func() {
-		if err := netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: loopback}}); err != nil {
+		if err := netlink.LinkSetUp(
+			&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: loopback}}); err != nil {
 			t.Fatalf("raise loopback interface: %v", err)
 		}
 	})
@@ -129,7 +130,8 @@ func (n *NS) Try(t testing.TB, stdin, name string, args ...string) (string, erro
 	cmd := exec.Command(name, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
 	var err error
-	n.Do(t, func() { err = cmd.Start() }) // a process starts in the namespace of the thread that forks
+	// a process starts in the namespace of the thread that forks
+	n.Do(t, func() { err = cmd.Start() })
 	if err == nil {
 		err = cmd.Wait()
 	}

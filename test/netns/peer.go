@@ -23,7 +23,8 @@ func answerAll(s *site) {
 	s.t.Helper()
 	for _, all := range []netip.Prefix{anyIPv4, anyIPv6} {
 		s.must(s.RouteAdd(&netlink.Route{
-			Dst: ipNet(all), LinkIndex: loopback, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Table: anyAddrsTable,
+			Dst: ipNet(all), LinkIndex: loopback, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST,
+			Table: anyAddrsTable,
 		}), "add local route %s", all)
 		// Only for what comes in: the peer's own packets still find their way to the pod.
 		rule := netlink.NewRule()
@@ -37,7 +38,8 @@ func answerAll(s *site) {
 	s.must(redirectPorts(s.ns), "redirect all ports")
 	s.ns.Listen(s.t, Listener{
 		Who: "peer", TCP: []uint16{peerPort}, UDP: []uint16{dnsPort},
-		Transparent: true, // else the kernel refuses to answer UDP from an address that is not its own
+		// else the kernel refuses to answer UDP from an address that is not its own
+		Transparent: true,
 	})
 }
 

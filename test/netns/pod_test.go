@@ -27,7 +27,8 @@ func wantReport(t *testing.T, got netns.Result, want netns.Report) {
 		t.Errorf("call %v, want %v", got, want)
 		return
 	}
-	if diff := cmp.Diff(want, got.Report, cmpopts.EquateComparable(netip.AddrPort{}), cmpopts.IgnoreFields(want, "Remote")); diff != "" {
+	if diff := cmp.Diff(want, got.Report, cmpopts.EquateComparable(netip.AddrPort{}),
+		cmpopts.IgnoreFields(want, "Remote")); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
 	}
 }
@@ -54,11 +55,13 @@ func TestPeerAnswersForTheWorld(t *testing.T) {
 	t.Parallel()
 	pod := netns.NewPod(t, netns.Options{})
 	for _, to := range []string{
-		"10.244.0.1:80", "192.0.2.7:1", "8.8.8.8:65535", "[fd00:244::1]:80", "[2001:db8:7::7]:22", "[2606:4700::1]:443",
+		"10.244.0.1:80", "192.0.2.7:1", "8.8.8.8:65535", "[fd00:244::1]:80", "[2001:db8:7::7]:22",
+		"[2606:4700::1]:443",
 	} {
 		wantReport(t, pod.Dial(t, tcp(to)), peerTCP(to))
 	}
-	for _, to := range []string{"10.244.0.1:53", "8.8.8.8:53", "[fd00:244::1]:53", "[2001:4860:4860::8888]:53"} {
+	for _, to := range []string{"10.244.0.1:53", "8.8.8.8:53", "[fd00:244::1]:53",
+		"[2001:4860:4860::8888]:53"} {
 		wantReport(t, pod.Dial(t, udp(to)), peerUDP(to))
 	}
 	for _, to := range []string{"8.8.8.8:54", "[2001:4860:4860::8888]:54"} {
@@ -70,7 +73,8 @@ func TestVMReachesTheWorldThroughThePod(t *testing.T) {
 	t.Parallel()
 	pod := netns.NewPod(t, netns.Options{})
 	for to, from := range map[string]netip.Addr{
-		"192.0.2.7:80": netns.VMIPv4, "[2001:db8:7::7]:80": netns.VMIPv6, "10.244.0.1:80": netns.VMIPv4, "[fd00:244::1]:80": netns.VMIPv6,
+		"192.0.2.7:80": netns.VMIPv4, "[2001:db8:7::7]:80": netns.VMIPv6,
+		"10.244.0.1:80": netns.VMIPv4, "[fd00:244::1]:80": netns.VMIPv6,
 	} {
 		got := pod.VM.Dial(t, tcp(to))
 		wantReport(t, got, peerTCP(to))
@@ -85,12 +89,14 @@ func TestVMReachesTheWorldThroughThePod(t *testing.T) {
 func TestPeerAndVMReachThePod(t *testing.T) {
 	t.Parallel()
 	pod := netns.NewPod(t, netns.Options{})
-	server := pod.Listen(t, netns.Listener{Who: "app", As: app, TCP: []uint16{8080}, UDP: []uint16{8080}})
+	server := pod.Listen(t, netns.Listener{Who: "app", As: app, TCP: []uint16{8080},
+		UDP: []uint16{8080}})
 	calls := []struct {
 		from *netns.NS
 		addr netip.Addr
 	}{
-		{pod.Peer, netns.PodIPv4}, {pod.Peer, netns.PodIPv6}, {pod.VM, netns.ExtraIPv4}, {pod.VM, netns.ExtraIPv6},
+		{pod.Peer, netns.PodIPv4}, {pod.Peer, netns.PodIPv6}, {pod.VM, netns.ExtraIPv4},
+		{pod.VM, netns.ExtraIPv6},
 		{pod.NS, netip.MustParseAddr("127.0.0.1")}, {pod.NS, netip.IPv6Loopback()},
 	}
 	for _, c := range calls {
@@ -111,7 +117,8 @@ func TestCallerMayUseAnAddressThatIsNotItsOwn(t *testing.T) {
 	t.Parallel()
 	pod := netns.NewPod(t, netns.Options{})
 	pod.Listen(t, netns.Listener{Who: "app", TCP: []uint16{80}})
-	for to, from := range map[string]string{"10.244.0.2:80": "198.51.100.9", "[fd00:244::2]:80": "2001:db8:51::9"} {
+	for to, from := range map[string]string{"10.244.0.2:80": "198.51.100.9",
+		"[fd00:244::2]:80": "2001:db8:51::9"} {
 		call := tcp(to)
 		call.From = netip.MustParseAddr(from)
 		wantOutcome(t, pod.Peer.Dial(t, call), netns.Failed)
@@ -136,12 +143,14 @@ func TestSocketsHaveTheCallersIdentity(t *testing.T) {
 				meta l4proto tcp meta skgid 4321 redirect to :7778; }; }`, "nft", "-f", "-")
 			pod.Listen(t, netns.Listener{Who: "proxy", TCP: []uint16{7777, 7778}})
 			for _, to := range []string{"192.0.2.7:80", "[2001:db8:7::7]:80"} {
-				redirected := netns.Report{Who: "proxy", Port: 7777, Original: at(to), Local: at("127.0.0.1:7777")}
+				redirected := netns.Report{Who: "proxy", Port: 7777, Original: at(to),
+					Local: at("127.0.0.1:7777")}
 				if at(to).Addr().Is6() {
 					redirected.Local = at("[::1]:7777")
 				}
 				call := tcp(to)
-				for _, untouched := range []netns.Identity{{}, {UID: 1235, GID: 1234}, {UID: 4321, GID: 4320}} {
+				for _, untouched := range []netns.Identity{{}, {UID: 1235, GID: 1234},
+					{UID: 4321, GID: 4320}} {
 					call.As = untouched
 					wantReport(t, pod.Dial(t, call), peerTCP(to))
 				}
@@ -149,7 +158,8 @@ func TestSocketsHaveTheCallersIdentity(t *testing.T) {
 				wantReport(t, pod.Dial(t, call), redirected)
 
 				call.As = netns.Identity{UID: 1235, GID: 4321}
-				redirected.Port, redirected.Local = 7778, netip.AddrPortFrom(redirected.Local.Addr(), 7778)
+				redirected.Port, redirected.Local = 7778,
+					netip.AddrPortFrom(redirected.Local.Addr(), 7778)
 				wantReport(t, pod.Dial(t, call), redirected)
 			}
 		})
@@ -170,7 +180,8 @@ func TestListenersHaveAnIdentity(t *testing.T) {
 				counter accepted { packets 0 bytes 0; }
 				counter datagrams { packets 0 bytes 0; }
 			}`, "nft", "-f", "-")
-			pod.Listen(t, netns.Listener{Who: "proxy", As: netns.Identity{UID: 1337, GID: 7331}, TCP: []uint16{80}, UDP: []uint16{80}})
+			pod.Listen(t, netns.Listener{Who: "proxy", As: netns.Identity{UID: 1337, GID: 7331},
+				TCP: []uint16{80}, UDP: []uint16{80}})
 			wantOutcome(t, pod.Peer.Dial(t, tcp("10.244.0.2:80")), netns.Answered)
 			wantOutcome(t, pod.Peer.Dial(t, udp("10.244.0.2:80")), netns.Answered)
 			got := pod.Run(t, "", "nft", "list", "counters")
@@ -202,11 +213,13 @@ func TestTransparentListenerSeesTheAddressCalled(t *testing.T) {
 		iifname extra0 tcp dport 80 meta mark set 1 tproxy to :7777 accept; }; }`, "nft", "-f", "-")
 	for _, family := range []string{"-4", "-6"} {
 		pod.Run(t, "", "ip", family, "rule", "add", "fwmark", "1", "lookup", "133")
-		pod.Run(t, "", "ip", family, "route", "add", "local", "default", "dev", "lo", "table", "133")
+		pod.Run(t, "", "ip", family, "route", "add", "local", "default", "dev", "lo", "table",
+			"133")
 	}
 	pod.Listen(t, netns.Listener{Who: "proxy", TCP: []uint16{7777}, Transparent: true})
 	for _, to := range []string{"192.0.2.7:80", "[2001:db8:7::7]:80"} {
-		wantReport(t, pod.VM.Dial(t, tcp(to)), netns.Report{Who: "proxy", Port: 7777, Local: at(to)})
+		wantReport(t, pod.VM.Dial(t, tcp(to)),
+			netns.Report{Who: "proxy", Port: 7777, Local: at(to)})
 	}
 	wantReport(t, pod.VM.Dial(t, tcp("192.0.2.7:81")), peerTCP("192.0.2.7:81"))
 }
@@ -214,7 +227,8 @@ func TestTransparentListenerSeesTheAddressCalled(t *testing.T) {
 func TestListenerOnOneAddress(t *testing.T) {
 	t.Parallel()
 	pod := netns.NewPod(t, netns.Options{})
-	pod.Listen(t, netns.Listener{Who: "local", TCP: []uint16{80}, Addr: netip.MustParseAddr("127.0.0.1")})
+	pod.Listen(t, netns.Listener{Who: "local", TCP: []uint16{80},
+		Addr: netip.MustParseAddr("127.0.0.1")})
 	wantOutcome(t, pod.Dial(t, tcp("127.0.0.1:80")), netns.Answered)
 	wantOutcome(t, pod.Dial(t, tcp("[::1]:80")), netns.Refused)
 	wantOutcome(t, pod.Peer.Dial(t, tcp("10.244.0.2:80")), netns.Refused)
@@ -236,7 +250,8 @@ func TestLoopbackDown(t *testing.T) {
 	t.Parallel()
 	for _, down := range []bool{false, true} {
 		pod := netns.NewPod(t, netns.Options{LoopbackDown: down})
-		if got := !strings.Contains(pod.Run(t, "", "ip", "link", "show", "lo"), ",UP"); got != down {
+		if got := !strings.Contains(pod.Run(t, "", "ip", "link", "show", "lo"),
+			",UP"); got != down {
 			t.Errorf("LoopbackDown: %t, but down is %t", down, got)
 		}
 	}

@@ -16,7 +16,8 @@ type Report struct {
 }
 
 func (r Report) String() string {
-	return fmt.Sprintf("%s on port %d (original %v, local %v, remote %v)", r.Who, r.Port, r.Original, r.Local, r.Remote)
+	return fmt.Sprintf("%s on port %d (original %v, local %v, remote %v)", r.Who, r.Port,
+		r.Original, r.Local, r.Remote)
 }
 
 func (r Report) line() []byte {

@@ -56,7 +56,8 @@ func (s *site) must(err error, format string, args ...any) {
 
 func (s *site) up(index int) {
 	s.t.Helper()
-	s.must(s.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}), "raise interface %d", index)
+	s.must(s.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}),
+		"raise interface %d", index)
 }
 
 // connect lays a cable between two sites and returns the indexes of its ends when both can send.
@@ -97,7 +98,8 @@ func (s *site) address(index int, addrs ...netip.Addr) {
 		if s.noIPv6 && a.Is6() {
 			continue
 		}
-		addr := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(a, subnet(a).Bits())), Flags: unix.IFA_F_NODAD}
+		addr := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(a, subnet(a).Bits())),
+			Flags: unix.IFA_F_NODAD}
 		s.must(s.AddrAdd(link, addr), "add address %s", a)
 	}
 }
@@ -112,7 +114,8 @@ func (s *site) awaitIPv6(index int, addrs ...netip.Addr) {
 	}
 	for _, a := range addrs {
 		s.await("local route of "+a.String(), func() bool {
-			routes, err := s.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{OifIndex: index})
+			routes, err := s.RouteGetWithOptions(a.AsSlice(),
+				&netlink.RouteGetOptions{OifIndex: index})
 			if err == nil && routes[0].Type == unix.RTN_LOCAL {
 				return true
 			}
@@ -141,7 +144,8 @@ func (s *site) route(to netip.Prefix, via netip.Addr) {
 	if s.noIPv6 && via.Is6() {
 		return
 	}
-	s.must(s.RouteAdd(&netlink.Route{Dst: ipNet(to), Gw: via.AsSlice()}), "add route to %s via %s", to, via)
+	s.must(s.RouteAdd(&netlink.Route{Dst: ipNet(to), Gw: via.AsSlice()}), "add route to %s via %s",
+		to, via)
 }
 
 // subnet is the network of an address here: /24 or /64.

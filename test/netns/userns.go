@@ -40,7 +40,8 @@ func NewInUserNamespace(t testing.TB) *NS {
 	}
 	proc := fmt.Sprintf("/proc/%d/", cmd.Process.Pid)
 	for _, file := range []string{"uid_map", "gid_map"} {
-		if err := os.WriteFile(proc+file, fmt.Appendf(nil, "0 %d 65536", userNamespaceRoot), 0); err != nil {
+		if err := os.WriteFile(proc+file, fmt.Appendf(nil, "0 %d 65536", userNamespaceRoot),
+			0); err != nil {
 			t.Fatalf("map users: %v", err)
 		}
 	}

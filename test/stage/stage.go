@@ -8,8 +8,8 @@
 //
 // Be aware:
 //   - As in a test, Fatal and its kin may be called only from the goroutine that Run calls f on.
-//   - testing.TB has methods that only package testing can write. Those of them that are not in this
-//     file panic.
+//   - testing.TB has methods that only package testing can write. Those of them that are not in
+//     this file panic.
 package stage
 
 import (

@@ -28,7 +28,8 @@ func TestRun(t *testing.T) {
 		s.Fatalf("fell at %d", 2)
 		down = append(down, "went on")
 	})
-	if diff := cmp.Diff([]string{"second", "first, behind its context"}, down); diff != "" || err == nil || err.Error() != "fell at 2\nand at 3" {
+	if diff := cmp.Diff([]string{"second", "first, behind its context"}, down); diff != "" ||
+		err == nil || err.Error() != "fell at 2\nand at 3" {
 		t.Errorf("%v, taken down (-want +got):\n%s", err, diff)
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {

@@ -67,7 +67,8 @@ func (s *summary) read(in io.Reader) error {
 }
 
 func (s *summary) add(e event) {
-	if e.Package == "" { // said by a build, whose failure comes back as that of every package in need of it
+	// said by a build, whose failure comes back as that of every package in need of it
+	if e.Package == "" {
 		fmt.Fprint(s.out, e.Output)
 		return
 	}
@@ -147,6 +148,7 @@ func (s *summary) close(strict bool) (ok bool) {
 	if strict && s.skips != "" {
 		fmt.Fprint(s.out, "\nskipped, which CI=true does not allow:\n", s.skips)
 	}
-	fmt.Fprintf(s.out, "\n%d passed, %d failed, %d skipped\n", s.count["pass"], s.count["fail"], s.count["skip"])
+	fmt.Fprintf(s.out, "\n%d passed, %d failed, %d skipped\n", s.count["pass"], s.count["fail"],
+		s.count["skip"])
 	return s.packages > 0 && s.count["fail"] == 0 && !(strict && s.count["skip"] > 0)
 }

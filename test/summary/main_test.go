@@ -39,20 +39,39 @@ func TestSummary(t *testing.T) {
 		says     []string
 		hides    string
 	}{
-		"all pass":              {packages: []string{passes}, ok: true, last: "2 passed, 0 failed, 0 skipped", says: []string{"ok  \texample.org/p0"}, hides: "a quiet line"},
-		"a subtest fails":       {packages: []string{fails}, last: "1 passed, 2 failed, 0 skipped", says: []string{"--- FAIL: TestA/bad", "=== a line of its own", "got 1, want 2", "FAIL\texample.org/p0"}, hides: "a quiet line"},
-		"a skip":                {packages: []string{passes, skips}, ok: true, last: "2 passed, 0 failed, 1 skipped", hides: "wants a moon"},
-		"a skip, strict":        {packages: []string{passes, skips}, strict: true, last: "2 passed, 0 failed, 1 skipped", says: []string{"example.org/p1\n--- SKIP: TestA", "wants a moon"}},
-		"no skip, strict":       {packages: []string{passes}, strict: true, ok: true, last: "2 passed, 0 failed, 0 skipped"},
-		"a panic":               {packages: []string{panics}, last: "1 passed, 3 failed, 0 skipped", says: []string{"panic: ouch", "--- FAIL: TestB/other (did not end)"}},
-		"a time-out":            {packages: []string{hangs}, last: "0 passed, 1 failed, 0 skipped", says: []string{"--- FAIL: TestA (did not end)\npanic: test timed out"}},
-		"an exit in a test":     {packages: []string{quits}, last: "0 passed, 1 failed, 0 skipped", says: []string{"--- FAIL: TestA (did not end)"}},
-		"an exit in TestMain":   {packages: []string{exits}, last: "1 passed, 1 failed, 0 skipped", says: []string{"mopping up"}},
-		"a build failure":       {packages: []string{passes, unbuilt}, last: "2 passed, 1 failed, 0 skipped", says: []string{"undefined: nosuch", "FAIL\texample.org/p1 [build failed]"}},
-		"a vet failure":         {packages: []string{unvetted}, last: "0 passed, 1 failed, 0 skipped", says: []string{`format %d has arg "one" of wrong type`}},
-		"a syntax error":        {packages: []string{passes, unparsed}, last: "2 passed, 1 failed, 0 skipped", says: []string{"FAIL\texample.org/p1 [setup failed]"}},
-		"no tests in a package": {packages: []string{""}, ok: true, last: "0 passed, 0 failed, 0 skipped"},
-		"no package":            {last: "0 passed, 0 failed, 0 skipped"},
+		"all pass": {packages: []string{passes}, ok: true,
+			last: "2 passed, 0 failed, 0 skipped", says: []string{"ok  \texample.org/p0"},
+			hides: "a quiet line"},
+		"a subtest fails": {packages: []string{fails}, last: "1 passed, 2 failed, 0 skipped",
+			says: []string{"--- FAIL: TestA/bad", "=== a line of its own", "got 1, want 2",
+				"FAIL\texample.org/p0"}, hides: "a quiet line"},
+		"a skip": {packages: []string{passes, skips}, ok: true,
+			last: "2 passed, 0 failed, 1 skipped", hides: "wants a moon"},
+		"a skip, strict": {packages: []string{passes, skips}, strict: true,
+			last: "2 passed, 0 failed, 1 skipped",
+			says: []string{"example.org/p1\n--- SKIP: TestA", "wants a moon"}},
+		"no skip, strict": {packages: []string{passes}, strict: true, ok: true,
+			last: "2 passed, 0 failed, 0 skipped"},
+		"a panic": {packages: []string{panics}, last: "1 passed, 3 failed, 0 skipped",
+			says: []string{"panic: ouch", "--- FAIL: TestB/other (did not end)"}},
+		"a time-out": {packages: []string{hangs}, last: "0 passed, 1 failed, 0 skipped",
+			says: []string{"--- FAIL: TestA (did not end)\npanic: test timed out"}},
+		"an exit in a test": {packages: []string{quits}, last: "0 passed, 1 failed, 0 skipped",
+			says: []string{"--- FAIL: TestA (did not end)"}},
+		"an exit in TestMain": {packages: []string{exits}, last: "1 passed, 1 failed, 0 skipped",
+			says: []string{"mopping up"}},
+		"a build failure": {packages: []string{passes, unbuilt},
+			last: "2 passed, 1 failed, 0 skipped",
+			says: []string{"undefined: nosuch", "FAIL\texample.org/p1 [build failed]"}},
+		"a vet failure": {packages: []string{unvetted},
+			last: "0 passed, 1 failed, 0 skipped",
+			says: []string{`format %d has arg "one" of wrong type`}},
+		"a syntax error": {packages: []string{passes, unparsed},
+			last: "2 passed, 1 failed, 0 skipped",
+			says: []string{"FAIL\texample.org/p1 [setup failed]"}},
+		"no tests in a package": {packages: []string{""}, ok: true,
+			last: "0 passed, 0 failed, 0 skipped"},
+		"no package": {last: "0 passed, 0 failed, 0 skipped"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +113,8 @@ func TestSummaryOfEventsCutShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "--- FAIL: TestB (did not end)\nFAIL\tp\t[cut short]\n\n1 passed, 1 failed, 0 skipped\n"
+	const want = "--- FAIL: TestB (did not end)\nFAIL\tp\t[cut short]\n\n1 passed, 1 failed, 0 " +
+		"skipped\n"
 	if ok := s.close(false); ok || out.String() != want {
 		t.Errorf("ok is %v and says\n%swant false and\n%s", ok, out.String(), want)
 	}

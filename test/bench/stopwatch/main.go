@@ -27,7 +27,8 @@ func main() {
 func run(args []string) (int, error) {
 	began := time.Now()
 	// os.StartProcess would try out first what the kernel can do, at the cost of a process.
-	pid, err := syscall.ForkExec(args[0], args, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
+	pid, err := syscall.ForkExec(args[0], args,
+		&syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
 	if err != nil {
 		return 1, fmt.Errorf("start %s: %w", args[0], err)
 	}

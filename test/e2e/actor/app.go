@@ -69,7 +69,8 @@ func answer(name string, c *net.TCPConn) error {
 	if err != nil {
 		return err
 	}
-	if err := json.NewEncoder(c).Encode(Answer{name, c.RemoteAddr().String(), c.LocalAddr().String()}); err != nil {
+	if err := json.NewEncoder(c).
+		Encode(Answer{name, c.RemoteAddr().String(), c.LocalAddr().String()}); err != nil {
 		return err
 	}
 	_, err = c.Write(heard)
@@ -83,7 +84,8 @@ func answerPackets(name string, packets *net.UDPConn) error {
 		if err != nil {
 			return err
 		}
-		text, err := json.Marshal(Answer{Who: name, Caller: plain(caller).String(), Called: packets.LocalAddr().String()})
+		text, err := json.Marshal(Answer{Who: name, Caller: plain(caller).String(),
+			Called: packets.LocalAddr().String()})
 		if err != nil {
 			return err
 		}
@@ -92,7 +94,10 @@ func answerPackets(name string, packets *net.UDPConn) error {
 }
 
 // plain is an IPv4 address as IPv4 writes it.
-func plain(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
+func plain(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap(),
+		a.Port())
+}
 
 // call calls an app, with so many bytes and so many times: NETWORK ADDRESS [BYTES [TIMES]].
 func call(lines *json.Encoder, args []string) error {
@@ -134,7 +139,8 @@ func callOnce(network, address string, sent []byte) (Call, error) {
 	if stream, ok := conn.(*net.TCPConn); ok {
 		back, err := exchange(stream, sent, &made.Answer)
 		if err == nil && !bytes.Equal(back, sent) {
-			err = fmt.Errorf("sent %d bytes, and %d came back that are not the same", len(sent), len(back))
+			err = fmt.Errorf("sent %d bytes, and %d came back that are not the same", len(sent),
+				len(back))
 		}
 		return made, err
 	}

@@ -80,7 +80,8 @@ func serveNames(lines *json.Encoder) error {
 		if n <= headSize {
 			continue
 		}
-		_, _ = packets.WriteToUDPAddrPort(answerTo(buffer[:n], plain(caller).String()), caller) // whoever does not wait is gone
+		// whoever does not wait is gone
+		_, _ = packets.WriteToUDPAddrPort(answerTo(buffer[:n], plain(caller).String()), caller)
 	}
 }
 
@@ -105,7 +106,8 @@ func answerTo(question []byte, text string) []byte {
 // nameIn returns the name that is asked for.
 func nameIn(question []byte) string {
 	labels := []string{}
-	for rest := question[min(headSize, len(question)):]; len(rest) > 0 && rest[0] > 0 && len(rest) > int(rest[0]); rest = rest[1+int(rest[0]):] {
+	for rest := question[min(headSize, len(question)):]; len(rest) > 0 && rest[0] > 0 &&
+		len(rest) > int(rest[0]); rest = rest[1+int(rest[0]):] {
 		labels = append(labels, string(rest[1:1+int(rest[0])]))
 	}
 	return strings.Join(labels, ".")

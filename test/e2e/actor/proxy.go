@@ -48,7 +48,8 @@ func serveProxy(lines *json.Encoder) error {
 	p := &proxy{lines: lines, keeps: os.Getenv("ISTIO_META_INTERCEPTION_MODE") == "TPROXY"}
 	ended := make(chan error)
 	for _, family := range []string{"4", "6"} {
-		for port, relay := range map[int]func(*net.TCPConn) error{outboundPort: p.relayOutbound, inboundPort: p.relayInbound} {
+		for port, relay := range map[int]func(*net.TCPConn) error{outboundPort: p.relayOutbound,
+			inboundPort: p.relayInbound} {
 			l, err := p.listen("tcp"+family, port)
 			if err != nil {
 				return err
@@ -64,7 +65,8 @@ func serveProxy(lines *json.Encoder) error {
 		return err
 	}
 	go func() {
-		server := &http.Server{ReadHeaderTimeout: timeout} // what it serves is "404" but for one page
+		// what it serves is "404" but for one page
+		server := &http.Server{ReadHeaderTimeout: timeout}
 		mux := http.NewServeMux()
 		mux.HandleFunc("/healthz/ready", func(http.ResponseWriter, *http.Request) {})
 		server.Handler = mux
@@ -116,7 +118,8 @@ func (p *proxy) relayInbound(c *net.TCPConn) error {
 		wanted := netip.MustParseAddrPort(c.LocalAddr().String())
 		p.saw(inboundPort, c.RemoteAddr(), wanted.String())
 		client := c.RemoteAddr().(*net.TCPAddr)
-		return relay(c, &net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{IP: client.IP}, Control: inDisguise}, wanted)
+		return relay(c, &net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{IP: client.IP},
+			Control: inDisguise}, wanted)
 	}
 	wanted, err := originalDestination(c)
 	if err != nil {
@@ -133,7 +136,8 @@ func (p *proxy) relayInbound(c *net.TCPConn) error {
 func (p *proxy) saw(port uint16, caller net.Addr, wanted string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = p.lines.Encode(sighting{port, caller.String(), wanted}) // a test that reads finds it missing
+	// a test that reads finds it missing
+	_ = p.lines.Encode(sighting{port, caller.String(), wanted})
 }
 
 // relay passes on what either says until both are silent.
@@ -204,12 +208,16 @@ func transparently(network, _ string, raw syscall.RawConn) error {
 // inDisguise also marks what the socket sends as the proxy's. A listener must not: its answers
 // would come back.
 func inDisguise(network, address string, raw syscall.RawConn) error {
-	return errors.Join(transparently(network, address, raw), option(raw, unix.SOL_SOCKET, unix.SO_MARK, tproxyMark))
+	return errors.Join(transparently(network, address, raw),
+		option(raw, unix.SOL_SOCKET, unix.SO_MARK, tproxyMark))
 }
 
 func option(raw syscall.RawConn, level, name, value int) error {
 	var refused error
-	err := raw.Control(func(fd uintptr) { refused = unix.SetsockoptInt(int(fd), level, name, value) })
+	err := raw.Control(func(fd uintptr) {
+		refused = unix.SetsockoptInt(int(fd), level, name,
+			value)
+	})
 	return errors.Join(err, refused)
 }
 
@@ -227,7 +235,10 @@ func originalDestination(c *net.TCPConn) (wanted netip.AddrPort, err error) {
 	}
 	var info *unix.IPv6MTUInfo // it begins with room for either address
 	var refused error
-	if err := raw.Control(func(fd uintptr) { info, refused = unix.GetsockoptIPv6MTUInfo(int(fd), level, soOriginalDst) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		info, refused = unix.GetsockoptIPv6MTUInfo(int(fd),
+			level, soOriginalDst)
+	}); err != nil {
 		return wanted, err
 	}
 	if refused != nil {
@@ -238,7 +249,8 @@ func originalDestination(c *net.TCPConn) (wanted netip.AddrPort, err error) {
 		return netip.AddrPortFrom(netip.AddrFrom16(info.Addr.Addr), port), nil
 	}
 	flow := info.Addr.Flowinfo // where an IPv4 address lies
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{byte(flow), byte(flow >> 8), byte(flow >> 16), byte(flow >> 24)}), port), nil
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{byte(flow), byte(flow >> 8), byte(flow >> 16),
+		byte(flow >> 24)}), port), nil
 }
 
 // put asks a server of names, and says from where.

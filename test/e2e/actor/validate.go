@@ -67,7 +67,8 @@ func validateFamily(from, to string) error {
 				return
 			}
 			defer c.Close()
-			meant, _ := originalDestination(c.(*net.TCPConn)) // the zero address is a wrong one, too
+			// the zero address is a wrong one, too
+			meant, _ := originalDestination(c.(*net.TCPConn))
 			called <- meant
 		}()
 	}

@@ -25,9 +25,10 @@ func run(args []string) error {
 		return err
 	}
 	fmt.Fprintln(os.Stdout, name, "listens")
-	return http.ListenAndServe(":8080", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "hello from", name)
-	}))
+	return http.ListenAndServe(":8080",
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintln(w, "hello from", name)
+		}))
 }
 
 func call(url string) error {
