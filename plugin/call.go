@@ -62,7 +62,7 @@ type outcome struct {
 	notices  []string // for whoever runs the pod
 	phases   map[string]time.Duration
 	asked    bool // others were asked about the pod
-	ours     bool // it is ours, or nobody could tell
+	ours     bool // it is ours, or that is not known
 }
 
 // took notes how long a phase was that ends now.

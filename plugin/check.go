@@ -37,7 +37,7 @@ func check(ctx context.Context, c call, d deps) (o outcome, err error) {
 	}
 	rules := redirect.Compile(recorded.Policy)
 	if record.Revision(rules) != recorded.Revision {
-		// programmed by another version of the plugin, which alone could tell
+		// programmed by another version of the plugin, and only that one knows what to expect
 		o.checked("older_revision")
 		return o, nil
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
-// skipUnasked reports whether what the runtime told is enough to say that the pod is not ours, and
-// notes why. Nothing is opened or asked for it: most pods of most clusters end here.
+// skipUnasked reports whether what the runtime passed is enough to say that the pod is not ours,
+// and notes why. Nothing is opened or asked for it: most pods of most clusters end here.
 func (c call) skipUnasked(o *outcome) bool {
 	o.path = "runtime"
 	decision, err := redirect.Decide(c.fromRuntime(), c.conf.Redirect)
@@ -38,7 +38,7 @@ func (c call) fromRuntime() redirect.Pod {
 	}
 }
 
-// complete puts what the runtime told in place of what the object says: the kubelet acts on that,
+// complete puts what the runtime passed in place of what the object says: the kubelet acts on that,
 // and what was decided on it alone stays true.
 func (c call) complete(pod redirect.Pod) redirect.Pod {
 	runtime := c.fromRuntime()
@@ -52,8 +52,8 @@ func (c call) complete(pod redirect.Pod) redirect.Pod {
 	return pod
 }
 
-// ask has a source tell what the pod is, decides, and notes what comes of it. A wrong configuration
-// counts for a pod that is ours only, or of which nobody can tell.
+// ask learns from a source what the pod is, decides, and notes what comes of it. A wrong
+// configuration counts for a pod that is ours only, or of which that is not known.
 func ask(ctx context.Context, c call, d deps, o *outcome) (redirect.Decision, error) {
 	o.asked, o.path = true, ""
 	began := time.Now()
@@ -68,8 +68,8 @@ func ask(ctx context.Context, c call, d deps, o *outcome) (redirect.Decision, er
 	decision, err := redirect.Decide(pod, c.conf.Redirect)
 	if err == nil && decision.AskHandler {
 		o.ours = true
-		if pod.Spec.RuntimeHandler, err = d.sources.Handler(ctx,
-			pod.Spec.RuntimeClass); err != nil {
+		pod.Spec.RuntimeHandler, err = d.sources.Handler(ctx, pod.Spec.RuntimeClass)
+		if err != nil {
 			return redirect.Decision{}, err
 		}
 		decision, err = redirect.Decide(pod, c.conf.Redirect)
@@ -91,7 +91,7 @@ func ask(ctx context.Context, c call, d deps, o *outcome) (redirect.Decision, er
 		return redirect.Decision{}, badPod.fail("read annotations of pod %s: %w", c.podName(), err)
 	case decision.AskMore:
 		return redirect.Decision{},
-			ownFault.fail("decide about pod %s: the %s told only a part of it", c.podName(),
+			ownFault.fail("decide about pod %s: the %s sent only a part of it", c.podName(),
 				found.From)
 	}
 	return decision, nil

@@ -87,7 +87,7 @@ func (f logFile) open() (*os.File, error) {
 func (f logFile) fullAt(more int) fs.FileInfo {
 	info, err := os.Stat(f.path)
 	if err != nil || !info.Mode().IsRegular() {
-		return nil // opening it tells what is wrong
+		return nil // opening it shows what is wrong
 	}
 	if info.Size() == 0 || info.Size()+int64(more) <= f.limit {
 		return nil

@@ -1,6 +1,6 @@
 // Sidecar-cni is the CNI plugin that redirects the traffic of a mesh's pods to their sidecar
 // proxies. The container runtime executes it as the last of a network's chain, once a verb; add.go
-// tells what becomes of a new pod.
+// says what becomes of a new pod.
 //
 // Be aware: standard output belongs to the CNI protocol. It carries one JSON document, written at
 // the very end.

@@ -28,7 +28,7 @@ func (c *contact) note(began time.Time, err error) {
 	case answered && !c.since.IsZero():
 		select {
 		case c.regained <- struct{}{}:
-		default: // somebody is told already
+		default: // one is waiting already
 		}
 		c.log.Info("reached API server again", zap.Duration("took", time.Since(c.since)))
 		c.since = time.Time{}

@@ -15,7 +15,7 @@
 //
 //	the API server                  a pod in the copy    any other pod
 //	answers                         served               asked for, and served or absent
-//	is away, slow or refuses us     served               "cannot tell", with the cause
+//	is away, slow or refuses us     served               "not known", with the cause
 //
 // Be aware:
 //   - Pods are shared. Who gets one from Find or List must not change it.

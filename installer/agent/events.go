@@ -110,12 +110,12 @@ func NewEvents(client *rest.RESTClient, node string, reg prometheus.Registerer,
 	return e
 }
 
-// Warn tells of something that somebody should look after. It never waits.
+// Warn reports something that somebody should look after. It never waits.
 func (e *Events) Warn(about corev1.ObjectReference, reason, message string) {
 	e.take(occurrence{about, corev1.EventTypeWarning, reason, message, time.Now()})
 }
 
-// Note tells of something good to know. It never waits.
+// Note reports something good to know. It never waits.
 func (e *Events) Note(about corev1.ObjectReference, reason, message string) {
 	e.take(occurrence{about, corev1.EventTypeNormal, reason, message, time.Now()})
 }

@@ -34,7 +34,7 @@ const (
 	Found    Verdict = "found"
 	Absent   Verdict = "absent"    // the API server has no pod of that name
 	OtherUID Verdict = "other_uid" // the API server has another one of that name
-	Unknown  Verdict = "unknown"   // the API server does not tell
+	Unknown  Verdict = "unknown"   // the API server does not answer
 )
 
 var verdicts = []Verdict{Found, Absent, OtherUID, Unknown}
@@ -48,7 +48,7 @@ type Answer struct {
 }
 
 // match compares a pod with the question. The mirror of a static pod has another uid than the
-// runtime was told. Of a pod that is too large it only says so: the plugin, who then asks the API
+// runtime has. Of a pod that is too large it only says so: the plugin, who then asks the API
 // server, has memory of its own.
 func (r Ref) match(pod *corev1.Pod) Answer {
 	switch {

@@ -118,10 +118,10 @@ func (p *Pods) List() []*corev1.Pod { return p.store.list() }
 // Len returns how many there are.
 func (p *Pods) Len() int { return len(p.store.ListKeys()) }
 
-// Synced reports whether the API server has told all pods once.
+// Synced reports whether the API server has listed all pods once.
 func (p *Pods) Synced() bool { return p.store.synced() }
 
-// Regained tells whenever the API server answers again.
+// Regained signals whenever the API server answers again.
 func (p *Pods) Regained() <-chan struct{} { return p.contact.regained }
 
 // WaitForSync waits until Synced. Its error is that of ctx.
@@ -134,7 +134,7 @@ func (p *Pods) WaitForSync(ctx context.Context) error {
 	}
 }
 
-// quiet keeps client-go from logging: what it would say is told by errors, and then once and not at
+// quiet keeps client-go from logging: what it would say is in errors, and then once and not at
 // each try.
 func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
 

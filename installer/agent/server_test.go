@@ -168,7 +168,7 @@ func TestThePluginHearsWhyTheAgentCannotTell(t *testing.T) {
 	_, err := sources.Find(ctx, podsource.Ref{Namespace: "shop", Name: "web-0", UID: "5d1c"})
 	var failure *podsource.Error
 	if !asError(err, &failure) || failure.Class != podsource.Denied ||
-		!strings.Contains(fmt.Sprint(failure.Agent), "it cannot tell now: the API server "+
+		!strings.Contains(fmt.Sprint(failure.Agent), "it does not know yet: the API server "+
 			"answered the agent: 401 Unauthorized") {
 		t.Errorf("error %v; want it denied, and the agent's reason", err)
 	}

@@ -44,7 +44,7 @@ func strip(pod *corev1.Pod) *corev1.Pod {
 func Complete(pod *corev1.Pod) bool { return len(pod.Spec.Containers) > 0 }
 
 // reduce returns a pod with what decides about its traffic (docs/agent-protocol.md lists it) and
-// what tells whether it can still be mended. A pod of the API server is 10 to 20 KB, what is left
+// what shows whether it can still be mended. A pod of the API server is 10 to 20 KB, what is left
 // of it less than 1.
 func reduce(pod *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{

@@ -54,7 +54,7 @@ func copied(source *os.File, to string) (bool, error) {
 	}
 	there, err := os.Lstat(to)
 	if err != nil || there.Mode() != programMode {
-		return false, nil // what is wrong with it, replacing it will tell
+		return false, nil // replacing it will show what is wrong with it
 	}
 	target, err := os.Open(to)
 	if err != nil {

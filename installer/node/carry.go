@@ -23,7 +23,7 @@ var ErrChanged = errors.New("another writer was there meanwhile")
 const reloadGrace = 50 * time.Millisecond
 
 // Carry carries out steps that were planned for the directory as it was read, in their order, and
-// tells of each when it is done. An error ends it; what is done until then stays, and is as good as
+// reports each when it is done. An error ends it; what is done until then stays, and is as good as
 // a pass that was killed there.
 func (c Conf) Carry(d chain.Dir, steps []chain.Step, done func(chain.Step)) error {
 	for _, s := range steps {
@@ -126,7 +126,7 @@ func (c Conf) leads(name string) (string, error) {
 	path := c.at(name)
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Type() != fs.ModeSymlink {
-		return path, nil //nolint:nilerr // what is wrong with the path, writing will tell
+		return path, nil //nolint:nilerr // writing will show what is wrong with the path
 	}
 	target, err := filepath.EvalSymlinks(path)
 	if err != nil {

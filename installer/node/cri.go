@@ -21,7 +21,7 @@ const uidLabel = "io.kubernetes.pod.uid"
 // AskRuntime asks the runtime itself, on its socket. Read only: it changes nothing. With the uid of
 // a pod it also asks whether that one is in a sandbox of this runtime, which Runtime.RunsPod says.
 //
-// containerd tells its directories and its chain. CRI-O, up to 1.34 at least, tells neither.
+// containerd reports its directories and its chain. CRI-O, up to 1.34 at least, reports neither.
 func AskRuntime(ctx context.Context, socket, podUID string) (Runtime, error) {
 	ctx, cancel := context.WithTimeout(ctx, criTimeout)
 	defer cancel()

@@ -20,7 +20,7 @@ type Platform struct {
 	BinDir        string
 	RuntimeSocket string
 	// MultusConfDir is where Multus looks for the networks of NetworkAttachmentDefinitions. Empty
-	// where each installation of Multus is told another place.
+	// where each installation of Multus is configured with another place.
 	MultusConfDir string
 }
 
@@ -38,7 +38,7 @@ const (
 	k3sDockerSocket = "/run/k3s/cri-dockerd/cri-dockerd.sock"
 )
 
-// Platforms are those that are known, by name. What a node tells about itself goes before them, see
+// Platforms are those that are known, by name. What a node says about itself goes before them, see
 // Detect.
 var Platforms = []Platform{
 	{"aks", etcConf, optBin, containerd, multus},
@@ -73,8 +73,8 @@ func PlatformNamed(name string) (Platform, bool) {
 // criSocket is kubeadm's word, on the nodes that it made.
 const criSocket = "kubeadm.alpha.kubernetes.io/cri-socket"
 
-// Detect tells a node's platform by what the Node object says, and what that was. What nothing
-// tells of is kubeadm. Where the runtime's socket may be, Sockets tells.
+// Detect returns a node's platform by what the Node object says, and what that was. Without a sign
+// of another one it is kubeadm. Where the runtime's socket may be, Sockets returns.
 func Detect(node *corev1.Node) (p Platform, why string) {
 	name, why := recognize(node)
 	p, _ = PlatformNamed(name)
@@ -159,7 +159,7 @@ func recognize(node *corev1.Node) (name, why string) {
 			return row[1], "label " + row[0]
 		}
 	}
-	return "kubeadm", "nothing tells of another platform"
+	return "kubeadm", "nothing shows another platform"
 }
 
 // beforeFixedPath reports whether k3s still keeps plugins in a directory that changes with its

@@ -62,7 +62,7 @@ func (r RunDir) marker() string { return filepath.Join(r.Path, names.Uninstalled
 // write anything, also none that starts later.
 type Marker struct {
 	ID string // of the installation; empty for all
-	// Withdrawn is when the DaemonSet was told to take its nodes out, by the API server's clock. It
+	// Withdrawn is when the DaemonSet was withdrawn, by the API server's clock. It
 	// is zero if the node was taken out by hand. Whole seconds, as in all objects.
 	Withdrawn time.Time
 }

@@ -26,7 +26,7 @@ type Runtime struct {
 	RunsPod      bool // whether the pod that AskRuntime was given is in a sandbox of this runtime
 }
 
-// RuntimeFromNode is what a Node object tells: status.nodeInfo.containerRuntimeVersion, as in
+// RuntimeFromNode is what a Node object says: status.nodeInfo.containerRuntimeVersion, as in
 // containerd://1.6.20.
 func RuntimeFromNode(containerRuntimeVersion string) Runtime {
 	name, version, _ := strings.Cut(containerRuntimeVersion, "://")
@@ -67,7 +67,7 @@ func parseChain(data []byte) (c loadedChain, known bool) {
 }
 
 // Runs reports whether a plugin is in what the runtime has loaded, drop-ins included, if the
-// runtime tells.
+// runtime reports it.
 func (r Runtime) Runs(pluginType string) (known, yes bool) {
 	c, known := parseChain(r.Chain)
 	for _, n := range c.Networks {
@@ -81,7 +81,7 @@ func (r Runtime) Runs(pluginType string) (known, yes bool) {
 }
 
 // Refuses is the error of directories that the runtime does not use; it names the ones that it does
-// use. What a runtime does not tell, it does not refuse.
+// use. What a runtime does not report, it does not refuse.
 func (r Runtime) Refuses(confDir, binDir string) error {
 	if r.ConfDir != "" && !samePlace(r.ConfDir, confDir) {
 		return fmt.Errorf("use conf directory %s: %s reads %s: configure that one", confDir, r.Name,

@@ -158,7 +158,7 @@ func (w *watch) armAll(found map[string]os.FileInfo) {
 }
 
 // find returns the directories that are to be watched: each of the paths, with its sub-directories,
-// or the nearest parent that is there. A watched directory itself tells when it goes.
+// or the nearest parent that is there. Of a watched directory an event comes when it goes.
 func (w *watch) find() map[string]os.FileInfo {
 	found := map[string]os.FileInfo{}
 	add := func(path string) bool {

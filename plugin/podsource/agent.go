@@ -76,7 +76,7 @@ func readAnswer(status int, body []byte, ref Ref) answer {
 	switch {
 	case status == http.StatusServiceUnavailable:
 		return answer{verdict: undecided,
-			err: fmt.Errorf("it cannot tell now: %s", brief(why.Message))}
+			err: fmt.Errorf("it does not know yet: %s", brief(why.Message))}
 	case status == http.StatusNotFound && err == nil && why.Reason == protocol.ReasonAbsent:
 		return answer{verdict: absent, err: errAbsent}
 	case status == http.StatusNotFound && err == nil && why.Reason == protocol.ReasonUID &&

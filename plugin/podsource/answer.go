@@ -17,7 +17,7 @@ import (
 // Ref names the pod that the runtime talks about.
 type Ref struct {
 	Namespace, Name string // as the runtime passes them; neither may be empty
-	UID             string // empty if the runtime does not tell: then it is not compared
+	UID             string // empty if the runtime does not pass it: then it is not compared
 }
 
 // validate keeps out names that would lead a URL's path elsewhere.
@@ -81,7 +81,7 @@ type verdict int
 
 const (
 	away          verdict = iota // nothing sensible was heard
-	undecided                    // it is there, and cannot tell now
+	undecided                    // it is there, and does not know yet
 	absent                       // no such pod, or another of its name
 	unauthorized                 // the credential is not known
 	forbidden                    // the credential is known, and not good enough

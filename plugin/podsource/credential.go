@@ -39,7 +39,7 @@ func (c credential) refusedRemedy() string {
 	return accountRemedy
 }
 
-// holder is who asks, as far as that can be told.
+// holder is who asks, as far as that is known.
 func (c credential) holder() string {
 	if who, _ := c.claims(); who != "" {
 		return who

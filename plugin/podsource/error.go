@@ -17,7 +17,7 @@ const (
 	// the API server, or what answers in its place, refuses the request itself
 	Rejected    Class = "rejected"
 	BadConfig   Class = "bad_config"  // there is no kubeconfig that can be used
-	Unreachable Class = "unreachable" // no source could tell in time
+	Unreachable Class = "unreachable" // no source answered in time
 )
 
 var classes = map[verdict]Class{
@@ -35,7 +35,7 @@ var classWords = map[Class]string{
 	Denied:      "access denied",
 	Rejected:    "request rejected",
 	BadConfig:   "no usable kubeconfig",
-	Unreachable: "no source could tell",
+	Unreachable: "no source answered",
 }
 
 // Error is a pod, or its runtime class, that was not found. Its text is for whoever reads `kubectl

@@ -67,7 +67,7 @@ var agentBehaviours = map[string]behaviour{
 	"nonsense": {func(_ *testing.T, w *world) { w.agent.Break(agent.Say(200, `<html>`)) },
 		[]string{"not the pod that was asked for"}},
 	"unsynced": {func(_ *testing.T, w *world) { w.agent.Break(agent.Unsynced) },
-		[]string{"cannot tell now: the API server is away"}},
+		[]string{"it does not know yet: the API server is away"}},
 	"knows-none": {func(*testing.T, *world) {}, []string{"there is no such pod"}},
 	"another-uid": {func(_ *testing.T, w *world) { w.agent.Put(meshed("a1da")) },
 		[]string{`uid "a1da"`, `uid "5d1c"`}},

@@ -25,7 +25,7 @@ func TestExamplesOfThePageAreWhatIsSpoken(t *testing.T) {
 	examples := message.FindAllSubmatch(page, -1)
 	want := []string{"the pod", errAbsent.Error(),
 		ref.otherUID("a1da4c7e-52d4-4b7e-8a53-6a3c9f6f7f0a").Error(),
-		"it cannot tell now: the API server has not answered since 12:04:31"}
+		"it does not know yet: the API server has not answered since 12:04:31"}
 	if len(examples) != len(want)+1 {
 		t.Fatalf("%d examples, want %d:\n%q", len(examples), len(want)+1, examples)
 	}

@@ -15,15 +15,15 @@
 //	                                       be under upgrade, and token and kubeconfig with it: until the deadline
 //	anything else                          again until the deadline; then Unreachable
 //
-// An agent that says there is no such pod outweighs an API server that does not tell; an API server
-// that has the pod outweighs the agent.
+// An agent that says there is no such pod outweighs an API server that does not answer; an API
+// server that has the pod outweighs the agent.
 //
 // Be aware:
 //   - ctx must have a deadline: without one, Find may ask forever.
 //   - A proxy named in the environment is not used: it is the container runtime's.
 //   - Kubeconfig, token and certificates are read anew at every try: who renews them needs to tell
 //     nobody.
-//   - The mirror pod of a static pod has another uid than the runtime was told. It counts as found.
+//   - The mirror pod of a static pod has another uid than the runtime has. It counts as found.
 //
 // The agent's protocol is written down in docs/agent-protocol.md.
 package podsource
@@ -97,7 +97,7 @@ func (s Sources) Find(ctx context.Context, ref Ref) (Found, error) {
 	return Found{Pod: found.pod.Facts(), UID: found.pod.Metadata.UID, From: from}, nil
 }
 
-// Handler asks the API server for the handler of a runtime class, which whoever told of the pod did
+// Handler asks the API server for the handler of a runtime class, which the source of the pod did
 // not know. Its error is an *Error.
 func (s Sources) Handler(ctx context.Context, class string) (string, error) {
 	search := search{
@@ -123,7 +123,8 @@ type search struct {
 	gone             time.Time // when it was first heard that there is no such object
 }
 
-// run asks in rounds, until one of them brings what is searched for. It tells which source had it.
+// run asks in rounds, until one of them brings what is searched for. It returns which source had
+// it.
 func (s *search) run(ctx context.Context) (answer, string, error) {
 	s.began = time.Now()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -158,7 +159,7 @@ func (s *search) round(ctx context.Context) string {
 }
 
 // ask makes one try, bounded so that the other source and further tries have their turn. That a
-// source was silent when it had to hurry tells less than what it said last.
+// source was silent when it had to hurry says less than what it answered last.
 func ask(ctx context.Context, source func(context.Context) answer, bound time.Duration,
 	last answer) answer {
 	hurry := false

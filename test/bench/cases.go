@@ -15,7 +15,7 @@ type testCase struct {
 	name    string
 	program string
 	command string
-	told    map[string]string // the pod's annotations, by the runtime
+	passed  map[string]string // the pod's annotations, by the runtime
 	conf    map[string]any    // beside what every call has
 	want    outcome
 	rules   comparison // nil where no rules are written
@@ -52,37 +52,37 @@ func withIptables(rs redirect.Ruleset) ([]redirect.Problem, error) {
 
 // cases lists what is compared. The others are measured against the first two.
 func (n *node) cases() []testCase {
-	ours := told(n.pods[0])
+	ours := annotations(n.pods[0])
 	away := filepath.Join(n.state, "nobody.sock")
 	return []testCase{
 		{
 			name: "an empty static program in Go", program: n.programs.empty, command: "ADD",
-			told: ours,
+			passed: ours,
 		},
 		{
-			name: "VERSION", program: n.programs.plugin, command: "VERSION", told: ours,
+			name: "VERSION", program: n.programs.plugin, command: "VERSION", passed: ours,
 		},
 		{
 			name: "pod not ours, told by the runtime", program: n.programs.plugin, command: "ADD",
-			told: unmeshed,
-			want: outcome{"skipped", "runtime"}, budget: 3,
+			passed: unmeshed,
+			want:   outcome{"skipped", "runtime"}, budget: 3,
 		},
 		{
 			name: "ours, agent's cache, nftables", program: n.programs.plugin, command: "ADD",
-			told: ours,
-			want: outcome{"redirected", "agent"}, rules: withNFTables, budget: 4.5,
+			passed: ours,
+			want:   outcome{"redirected", "agent"}, rules: withNFTables, budget: 4.5,
 		},
 		{
 			name: "ours, API server over TLS, nftables", program: n.programs.plugin, command: "ADD",
-			told: ours,
-			conf: map[string]any{"agentSocket": away},
-			want: outcome{"redirected", "api"}, rules: withNFTables, budget: 7.5,
+			passed: ours,
+			conf:   map[string]any{"agentSocket": away},
+			want:   outcome{"redirected", "api"}, rules: withNFTables, budget: 7.5,
 		},
 		{
 			name: "ours, agent's cache, iptables-nft", program: n.programs.plugin, command: "ADD",
-			told: ours,
-			conf: map[string]any{"backend": "iptables-nft"},
-			want: outcome{"redirected", "agent"}, rules: withIptables, budget: 10,
+			passed: ours,
+			conf:   map[string]any{"backend": "iptables-nft"},
+			want:   outcome{"redirected", "agent"}, rules: withIptables, budget: 10,
 		},
 	}
 }
@@ -94,7 +94,7 @@ const manyPods = 110
 func (n *node) together() testCase {
 	return testCase{
 		name: "ours, agent's cache, nftables", program: n.programs.plugin, command: "ADD",
-		told: told(n.pods[0]),
-		want: outcome{"redirected", "agent"}, rules: withNFTables,
+		passed: annotations(n.pods[0]),
+		want:   outcome{"redirected", "agent"}, rules: withNFTables,
 	}
 }

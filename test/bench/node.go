@@ -121,7 +121,7 @@ func (n *node) stdin(c testCase) []byte {
 		"kubeconfig": n.api.Kubeconfig(), "stateDir": n.state,
 		"excludeNamespaces": []string{"kube-system", "mesh-system"},
 		"runtimeConfig": map[string]any{
-			"io.kubernetes.cri.pod-annotations": c.told,
+			"io.kubernetes.cri.pod-annotations": c.passed,
 			"dns": map[string]any{
 				"Servers": []string{"10.96.0.10"}, "Options": []string{"ndots:5"},
 				"Searches": []string{"shop.svc.cluster.local", "svc.cluster.local",

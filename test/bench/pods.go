@@ -66,8 +66,8 @@ var unmeshed = map[string]string{
 	"kubernetes.io/config.source": "api",
 }
 
-// told are a pod's annotations as the runtime tells them.
-func told(pod *corev1.Pod) map[string]string {
+// annotations are a pod's, as the runtime passes them.
+func annotations(pod *corev1.Pod) map[string]string {
 	all := maps.Clone(unmeshed)
 	maps.Copy(all, pod.Annotations)
 	return all

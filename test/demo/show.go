@@ -87,7 +87,7 @@ func (d *demo) draw(before, after ways) {
 	d.drawOne("with", "app", after.out)
 }
 
-// drawOne draws a connection as those told it who were in it, from the caller on.
+// drawOne draws a connection as those reported it who were in it, from the caller on.
 func (d *demo) drawOne(when, caller string, hops []hop) {
 	way := caller
 	names := map[string]string{"client": "app", "app": "client"}

@@ -20,8 +20,8 @@ const (
 	timeout      = 5 * time.Second
 )
 
-// hop is somebody whom a call came through, told by itself. The answer to a call is all of them,
-// the farthest first.
+// hop is somebody whom a call came through, as it reports itself. The answer to a call is all of
+// them, the farthest first.
 type hop struct {
 	Who    string
 	Port   uint16
