@@ -74,21 +74,22 @@ func (u *uninstallation) again(ctx context.Context, report func(reconcile.State)
 	}
 }
 
-// once makes a pass, and removes what the agent has reported. All that is on the node is done under
-// the lock: an agent that may take the node in again does so before or after.
+// once makes a pass, and removes what the agent has reported unless that is done. All of it is done
+// under the lock: an agent that may take the node in again does so before or after.
 func (u *uninstallation) once(ctx context.Context) reconcile.Outcome {
 	sources := reconcile.Sources{Account: access.AccountUID}
 	client, err := u.of.api.Client()
 	if err == nil && u.of.agent.node != "" {
 		sources.Node = nodestatus.New(client, u.of.agent.node).Info
 	}
-	pass := reconcile.New(u.of.node, sources, u.log).Pass(ctx, reconcile.Out)
-	if pass.Err == nil && !u.retracted {
-		kept := u.of.retract(ctx, u.log)
-		u.retracted = len(kept) == 0
-		pass.Now = reconcile.TakenOut(append(pass.Seen.Left, kept...))
+	if !u.retracted {
+		sources.Retract = func(ctx context.Context) []string {
+			left := u.of.retract(ctx, u.log)
+			u.retracted = len(left) == 0
+			return left
+		}
 	}
-	return pass
+	return reconcile.New(u.of.node, sources, u.log).Pass(ctx, reconcile.Out)
 }
 
 // retract removes what the agent has reported about its node and its pods: nobody keeps it up to

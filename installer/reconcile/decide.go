@@ -78,7 +78,10 @@ func Decide(cfg Settings, o Observation) (Todo, State) {
 	if o.Marked { // by an earlier installation, or by an uninstallation that was given up
 		todo.Resume = &o.Marker
 	}
-	if o.Newer {
+	switch {
+	case o.Newer && o.Failed != nil:
+		return todo, failed(o.Failed)
+	case o.Newer:
 		return todo, behind(cfg, o)
 	}
 	err := todo.install(cfg, o)

@@ -276,6 +276,10 @@ func TestWhatCountsMore(t *testing.T) {
 			s.cfg.Dirs.Platform, s.cfg.Dirs.Conf = autoPlatform, "/conf"
 			s.o.Known.Where, s.o.Known.Runtime = locate(s.cfg, nil), node.Runtime{}
 		}, NoNode, ""},
+		"a newer agent, and a marker that could not be removed": {func(s *situation) {
+			s.installed(t).o.Newer, s.o.Marked, s.o.Marker.ID = true, true, "other"
+			s.o.Failed = diskFailure(fs.ErrPermission)
+		}, BadDisk, "resume"},
 		"a newer agent, and no entry": {func(s *situation) { s.o.Newer = true },
 			Reason(chain.Absent), ""},
 		"the marker cannot be read": {func(s *situation) { s.o.Err = fs.ErrPermission }, BadDisk,

@@ -87,20 +87,27 @@ func (r *Reconciler) Observe(ctx context.Context, aim Aim) Observation {
 		return o
 	case !o.Newer:
 		r.findOut(ctx, &o)
-		r.observeAccess(ctx, &o)
 		r.seen, _ = r.fingerprint() // before, so that what others write from here on is news
 	}
 	o.Known = r.known
 	r.readDirectories(&o)
+	if todo, _ := Decide(r.cfg, o); todo.Plugin != nil {
+		r.observeAccess(ctx, &o)
+	}
 	return o
 }
 
-// observeAgain reads anew what a pass may have changed.
+// observeAgain reads anew what a pass may have changed. The runtime is asked again if its answer
+// can decide.
 func (r *Reconciler) observeAgain(ctx context.Context, o *Observation) {
 	r.seen, _ = r.fingerprint()
-	o.RuntimeErr = r.askRuntime(ctx)
-	o.Known = r.known
 	r.readDirectories(o)
+	if s := r.cfg.onDisk(*o); s.Ready() && s.Way != chain.Standalone {
+		if o.RuntimeErr = r.askRuntime(ctx); o.RuntimeErr != nil {
+			r.log.Debug("container runtime not reached", zap.Error(o.RuntimeErr))
+		}
+	}
+	o.Known = r.known
 }
 
 // observeAgents reads what other agents and uninstallations have left in the run directory.
@@ -175,7 +182,6 @@ func (r *Reconciler) nodeObject(ctx context.Context) (*corev1.Node, error) {
 func (r *Reconciler) askRuntime(ctx context.Context) error {
 	runtime, err := r.ask(ctx)
 	if err != nil {
-		r.log.Debug("container runtime not reached", zap.Error(err))
 		return err
 	}
 	r.known.Runtime = runtime

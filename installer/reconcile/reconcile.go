@@ -141,7 +141,9 @@ func (r *Reconciler) carryOut(ctx context.Context, t Todo,
 	note := func(what string) { changes = append(changes, what) }
 	if t.Leave != nil {
 		o.Left, o.Failed = r.undo(ctx, *t.Leave, note)
-		o.Done = o.Failed == nil
+		if o.Done = o.Failed == nil; o.Done && r.world.Retract != nil {
+			o.Left = append(o.Left, r.world.Retract(ctx)...)
+		}
 		return o, changes
 	}
 	o.Failed = r.do(t, note)

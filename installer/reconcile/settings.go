@@ -65,6 +65,9 @@ type Sources struct {
 	Account func() string                               // the uid of the agent's ServiceAccount
 	// Token is the plugin's, for the API server; onNode is the file that it is copied to.
 	Token func(ctx context.Context, onNode string) ([]byte, error)
+	// Retract takes back what the agent has reported to the API server about a node that is out,
+	// and returns what had to stay.
+	Retract func(ctx context.Context) (left []string)
 	// TokenFile is the file that Token reads, which is watched; "" if it reads none.
 	TokenFile string
 }

@@ -63,6 +63,8 @@ func (w withdrawal) changeWhenAllowed(ctx context.Context) error {
 	var denied error
 	for end := time.Now().Add(grantGrace); ; {
 		switch err := w.change(ctx); {
+		case err == nil:
+			return nil
 		case apierrors.IsForbidden(err) && time.Now().Before(end):
 			denied = err
 		case ctx.Err() != nil:

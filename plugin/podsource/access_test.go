@@ -10,10 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-	"sigs.k8s.io/yaml"
-
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/test/agent"
 )
@@ -160,54 +156,6 @@ users:
     tokenFile: token
 `
 
-// TestKubeconfigsAreReadAsKubectlReadsThem compares with the parser that client-go uses.
-func TestKubeconfigsAreReadAsKubectlReadsThem(t *testing.T) {
-	t.Parallel()
-	const rest = `
-users: [{name: u, user: {tokenFile: token}}]
-contexts: [{name: c, context: {cluster: k, user: u}}]
-current-context: c
-`
-	for name, text := range map[string]string{
-		"nothing":          "",
-		"only a comment":   "# none\n",
-		"an older agent's": fmt.Sprintf(ofOlderAgent, apiAddress),
-		"flow": "clusters: [{name: k, cluster: {server: https://x:1, " +
-			"certificate-authority: ca.crt}}]" + rest,
-		"JSON with comments": "# JSON\n{\"current-context\": \"c\"}\n",
-		"a document's start": "---\nclusters:\n  - cluster:\n      server: 'https://x:1'\n    " +
-			"name: k\n" + rest,
-		"block scalars": "clusters:\n- name: k\n  cluster:\n    server: >-\n      " +
-			"https://x:1\n    certificate-authority-data: |\n      QUJD\n" + rest,
-		"anchors and merges": "base: &b {server: https://x:1}\nclusters:\n- name: k\n  cluster: " +
-			"{<<: *b, certificate-authority: a}\n" + rest,
-		"a key twice": "current-context: a\n" + rest,
-		"nulls":       "preferences: {}\nusers: null\nclusters: ~\n",
-		"words for true": "clusters: [{name: k, cluster: {server: https://x:1, " +
-			"insecure-skip-tls-verify: true}}]" + rest,
-		"other keys": "extensions: [{name: x, extension: {at: 2026-01-02, n: 0x1f, f: " +
-			"1.5}}]\napiVersion: v1" + rest,
-		"two documents": "current-context: c\n---\ncurrent-context: d\n",
-		"Windows' lines": strings.ReplaceAll(
-			"clusters: [{name: k, cluster: {server: https://x:1}}]"+rest, "\n", "\r\n"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var want kubeconfig
-			if err := yaml.Unmarshal([]byte(text), &want); err != nil {
-				t.Fatal(err)
-			}
-			got, err := decodeKubeconfig([]byte(text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("kubeconfig (-client-go's +ours):\n%s", diff)
-			}
-		})
-	}
-}
-
 func TestKubeconfigMayHoldWhatItCouldName(t *testing.T) {
 	t.Parallel()
 	read := func(t *testing.T, path string) []byte {
@@ -328,4 +276,21 @@ func TestCertificateProblemsHaveTheirOwnRemedies(t *testing.T) {
 			checkWords(t, err, "has expired", "check the node's clock")
 		},
 	})
+}
+
+// Errors become Events that many may read.
+func TestAnErrorQuotesNothingOfTheKubeconfig(t *testing.T) {
+	t.Parallel()
+	const secret = "s3cr3t-of-the-file"
+	for name, after := range map[string]string{
+		"a tab": "\tusername: x", "an alias": "  as: *nobody", "a reserved sign": "  as: @x",
+		"no value": "  - x\n  y", "a list": "- x",
+	} {
+		data := "apiVersion: v1\nusers:\n- name: a\n  user:\n    token: " + secret + "\n" + after +
+			"\n"
+		_, _, err := parseKubeconfig([]byte(data))
+		if err == nil || strings.Contains(err.Error(), "cr3t") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

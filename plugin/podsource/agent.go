@@ -64,7 +64,11 @@ func (s Sources) sendAgent(ctx context.Context, method, path string,
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { conn.Close() })
-	return conn, req.Write(conn)
+	if err := req.Write(conn); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
 }
 
 func readAnswer(status int, body []byte, ref Ref) answer {
