@@ -175,8 +175,7 @@ func find(t *testing.T, objects []*unstructured.Unstructured, kind,
 	t.Helper()
 	i := slices.IndexFunc(objects,
 		func(o *unstructured.Unstructured) bool {
-			return o.GetKind() == kind &&
-				o.GetName() == name
+			return o.GetKind() == kind && o.GetName() == name
 		})
 	if i < 0 {
 		t.Fatalf("there is no %s %s", kind, name)

@@ -37,7 +37,7 @@ func (d *daemon) checkConflict(ctx context.Context) time.Duration {
 		return 0
 	}
 	found := d.reconciler.Look()
-	// another file than the last is nobody's undoing
+	// Where the runtime loads another file than before, nobody has undone our work.
 	if !found.ByAnother() || found.File != d.placed.File {
 		return 0
 	}

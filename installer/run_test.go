@@ -195,7 +195,7 @@ func TestADirectoryThatIsMadeAnewInItsParent(t *testing.T) {
 			mount, err := os.Open(r.path("opt"))
 			r.must(err)
 			defer mount.Close()
-			// it is missing
+			// The directory is still missing.
 			d := r.start("--bin-dir", fmt.Sprintf("/proc/%d/fd/%d/bin", os.Getpid(), mount.Fd()))
 			d.says(200)
 			if parentToo {
@@ -262,7 +262,7 @@ func TestADaemonObeysTheMarkerUntilItIsInstalledAnew(t *testing.T) {
 		t.Fatalf("uninstall: %v\n%s", err, out)
 	}
 	d.says(503, "uninstalled")
-	// which would bring about a pass
+	// A change of the file makes a daemon pass.
 	r.write("10-bridge.conflist", strings.Replace(bridge, "cni0", "cni1", 1))
 	same := r.start("--install-id", "first")
 	same.says(503, "uninstalled")
@@ -297,13 +297,13 @@ func TestAnUninstallationThatWasGivenUp(t *testing.T) {
 	out.says(200, "ready: the node is out")
 	first.says(503, "uninstalled")
 	first.stop()
-	// a container that is started again, and one that nobody vouches for
+	// These are containers that are started again, and one of a pod that is not known.
 	for _, name := range []string{"older", "same", "gone"} {
 		a := agent(name)
 		a.says(503, "uninstalled")
 		a.stop()
 	}
-	// of that name, and of another uid
+	// The pod has that name and another uid.
 	other := r.start("--install-id", "one", "--pod-name", "later", "--pod-uid", "another")
 	other.says(503, "uninstalled")
 	other.stop()
@@ -315,14 +315,14 @@ func TestAnUninstallationThatWasGivenUp(t *testing.T) {
 		"node in again"
 	out.says(200, gaveUp)
 	out.stop()
-	// its container is started once more
+	// The container of the uninstalling pod is started once more.
 	again := r.stay("--install-id", "one", "--withdrawn", at.UTC().Format(time.RFC3339))
 	again.says(200, gaveUp)
 	if got := r.chain(); !slices.Equal(got, []string{"bridge", "sidecar-cni"}) {
 		t.Errorf("chain %q", got)
 	}
 	again.stop()
-	// the next one
+	// The next uninstallation takes the node out.
 	r.stay("--install-id", "one", "--withdrawn", at.Add(time.Minute).UTC().Format(time.RFC3339)).
 		says(200, "ready: the node is out")
 }
@@ -751,7 +751,7 @@ func TestTwoAgentsWithoutANetwork(t *testing.T) {
 			d.metric(`sidecar_cni_socket_requests_total{code="200",path="healthz"}`) != before
 	}
 	until(t, "the newer agent answers", func() bool { return serves(newer) })
-	// agents look after their sockets once a second
+	// Agents look after their sockets once a second.
 	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); {
 		if serves(older) {
 			t.Fatal("the older agent has taken the socket")

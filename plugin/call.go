@@ -119,12 +119,15 @@ func (p *plugin) verb(command string, do verb) func(*skel.CmdArgs) error {
 }
 
 func (p *plugin) deps(conf netconf.Conf) deps {
-	return deps{
+	log := newLogger(p.stderr, conf.LogLevel, "")
+	d := deps{
 		sources: podsource.Sources{AgentSocket: conf.AgentSocket, Kubeconfig: conf.Kubeconfig},
-		records: record.Dir(conf.StateDir),
-		log:     newLogger(p.stderr, conf.LogLevel, ""),
-		logOurs: newLogger(p.stderr, conf.LogLevel, conf.LogFile),
+		records: record.Dir(conf.StateDir), log: log, logOurs: log,
 	}
+	if conf.LogFile != "" {
+		d.logOurs = newLogger(p.stderr, conf.LogLevel, conf.LogFile)
+	}
+	return d
 }
 
 // guard calls a function. A panic of it becomes an error, since the runtime is owed an answer that

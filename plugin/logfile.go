@@ -71,7 +71,7 @@ func writeLine(file *os.File, line []byte) (kept bool, err error) {
 }
 
 func (f logFile) open() (*os.File, error) {
-	// a pipe would wait for a reader
+	// Without O_NONBLOCK opening a pipe would wait for a reader.
 	const flags = os.O_APPEND | os.O_CREATE | os.O_WRONLY | unix.O_NONBLOCK
 	file, err := os.OpenFile(f.path, flags, 0o600)
 	if !errors.Is(err, fs.ErrNotExist) {

@@ -140,7 +140,7 @@ func TestDelForgetsOneAttachmentAndLeavesTheRules(t *testing.T) {
 	n.add(ns)
 	n.call(request{command: "ADD", netns: ns.Path(), ifname: "net1"}).want(t, 0)
 	policy := n.recorded("0a1b").Policy
-	// runtimes do it twice, without a namespace at last
+	// Runtimes call DEL twice, the second time without a namespace.
 	for _, path := range []string{ns.Path(), ""} {
 		n.call(request{command: "DEL", netns: path, ifname: "net1"}).want(t, 0)
 	}

@@ -162,7 +162,7 @@ func malformed(rs Ruleset) []string {
 				problem("%s %s %d (%s): %s", c.Table, c.Name, i+1, r.Why, wrong)
 			}
 		}
-		// which every pod has
+		// The chains that redirect are there in every pod.
 		if c.Hook == NoHook && !entered(rs, c) && c.Name != chainRedirect &&
 			c.Name != chainInRedirect {
 			problem("no rule jumps to chain %s", c.Name)

@@ -402,7 +402,7 @@ func TestEveryContainerThatRunsAsTheProxyIsNamed(t *testing.T) {
 	t.Parallel()
 	user := func(uid *int64) change {
 		return func(p *Pod) {
-			// behind the proxy
+			// This container comes after the proxy.
 			p.Spec.Containers = append(p.Spec.Containers, Container{Name: "logs"})
 			for i := range p.Spec.Containers {
 				p.Spec.Containers[i].RunAsUser = uid

@@ -216,8 +216,7 @@ func sameFate(a, b Fate) bool {
 		a.ConnMark == b.ConnMark && a.Zone == b.Zone && a.Out == b.Out &&
 		slices.EqualFunc(a.Met, b.Met,
 			func(a, b Met) bool {
-				return a.Table == b.Table && a.Chain == b.Chain &&
-					a.Index == b.Index
+				return a.Table == b.Table && a.Chain == b.Chain && a.Index == b.Index
 			})
 }
 

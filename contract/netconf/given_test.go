@@ -89,7 +89,7 @@ func TestNamesOfNamespaces(t *testing.T) {
 		"a": true, "az-09": true, "0": true, "z": true, "9": true, strings.Repeat("a", 63): true,
 		"": false, strings.Repeat("a", 64): false, "-a": false, "a-": false, "-": false,
 		"A": false, "é": false,
-		// beside 0, 9, a and z
+		// The neighbours of 0, 9, a and z in ASCII.
 		"a.b": false, "a/b": false, "a:b": false, "a`b": false, "a{b": false,
 	} {
 		c := Parse([]byte(`{"excludeNamespaces":["` + name + `"]}`))

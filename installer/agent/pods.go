@@ -106,7 +106,7 @@ func (p *Pods) Run(ctx context.Context) {
 		Steps: math.MaxInt}
 	_ = pauses.DelayWithReset(clock.RealClock{}, calm).Until(quiet(ctx), true, true,
 		func(ctx context.Context) (bool, error) {
-			// what went wrong has been judged where it did
+			// What went wrong has been judged by the function that lists or watches.
 			_ = reflector.ListAndWatchWithContext(ctx)
 			return false, nil
 		}) // it ends with ctx
@@ -181,7 +181,7 @@ func (p *Pods) watch(ctx context.Context, options metav1.ListOptions) (watch.Int
 	began := time.Now()
 	events, err := p.request(options).Watch(bounded)
 	bound.Stop()
-	// else an older server, which we list then
+	// An older server knows no such watch, which is no fault: it is listed instead.
 	if options.SendInitialEvents == nil || !apierrors.IsInvalid(err) {
 		p.judge(ctx, began, err)
 	}

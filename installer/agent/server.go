@@ -149,7 +149,7 @@ func (s *Server) counted(path string, next http.HandlerFunc) http.Handler {
 
 func (s *Server) pod(w http.ResponseWriter, r *http.Request) {
 	ref := Ref{r.PathValue("namespace"), r.PathValue("name"), types.UID(r.URL.Query().Get("uid"))}
-	// they become parts of a path of the API server's
+	// They become parts of a path on the API server.
 	for _, name := range []string{ref.Namespace, ref.Name} {
 		if content.IsPathSegmentName(name) != nil {
 			refuse(w, http.StatusBadRequest,

@@ -11,7 +11,7 @@ import (
 
 const (
 	askTimeout = 3 * time.Second // for the other agent, and for the API server at the start
-	turnPause  = time.Second     // between two looks whose the socket is
+	turnPause  = time.Second     // between two looks at whose turn it is
 )
 
 // Shared serves the plugin on a socket that two agents have in turn, as during an update.

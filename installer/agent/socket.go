@@ -47,7 +47,7 @@ func listen(path string) (*Socket, error) {
 	if err := tighten(folder); err != nil {
 		return nil, err
 	}
-	// one that is there was left by an agent that was killed: we have the lock
+	// A file of this name was left by an agent that was killed: we hold the lock.
 	temp := path + ".new"
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

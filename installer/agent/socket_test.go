@@ -204,7 +204,7 @@ func dialAs(t *testing.T, uid int, path string) net.Conn {
 	}
 	dialled := make(chan result)
 	go func() {
-		// and never unlocked: the thread ends with the goroutine, nobody else gets its uid
+		// It is never unlocked: the thread ends with the goroutine, and nobody else gets its uid.
 		runtime.LockOSThread()
 		if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid),
 			^uintptr(0)); errno != 0 {

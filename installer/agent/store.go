@@ -50,7 +50,7 @@ func (s *store) synced() bool {
 }
 
 func (s *store) get(namespace, name string) *corev1.Pod {
-	// a store in memory has no errors
+	// A store in memory returns no errors.
 	o, _, _ := s.GetByKey(cache.NewObjectName(namespace, name).String())
 	pod, _ := o.(*corev1.Pod)
 	return pod

@@ -30,7 +30,7 @@ import (
 func random(fill *randfill.Filler) *corev1.Pod {
 	pod := &corev1.Pod{}
 	fill.Fill(pod)
-	// not any bytes are allowed there
+	// Only some bytes are allowed in managed fields.
 	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
 	return pod
 }
@@ -368,7 +368,7 @@ func TestContainersThatAreNotKeptAreNotRead(t *testing.T) {
 		containersMost/containerCost + 1} {
 		pod := meshed("web-0", "5d1c")
 		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-		// beside one that is an init container
+		// One more is an init container.
 		pod.Spec.Containers = make([]corev1.Container, count-1)
 		data, err := runtime.Encode(info.Serializer, pod)
 		if err != nil {

@@ -87,7 +87,7 @@ func TestDays(t *testing.T) {
 				state(spec(DropIn), Absent).install(spec(DropIn))
 			y.has("05-y.conflist", "10-x.conflist", "cbr0", "cbr0/"+DropInName, "cbr1",
 				"cbr1/"+DropInName)
-			// at once: nobody has to do anything
+			// It is effective at once: nobody has to do anything.
 			y.remove("05-y.conflist").state(spec(DropIn), Effective)
 			y.install(spec(DropIn)).has("10-x.conflist", "cbr0", "cbr0/"+DropInName).uninstall().
 				has("10-x.conflist")
@@ -182,7 +182,7 @@ func TestDays(t *testing.T) {
 			}
 			y.uninstall().has("10-x.conf").file("10-x.conf", single)
 		},
-		// its writer came between our write and our rename
+		// The file's writer came between our write and our rename.
 		"what is saved is not what is wrapped": func(y *day) {
 			y.write("10-x.conf", single).install(spec(Inline)).write("10-x.conf.sidecar-cni-saved",
 				single2).state(spec(Inline), Stale)

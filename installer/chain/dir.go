@@ -33,12 +33,6 @@ const (
 	SavedSuffix = ".sidecar-cni-saved"
 )
 
-// Primary returns the file that containerd loads: the first by name. One that does not parse is not
-// passed over, since containerd stops at it; see Spec.SkipsBroken.
-func (d Dir) Primary() (File, error) {
-	return d.tree().primary()
-}
-
 // After returns the directory as the steps leave it.
 func (d Dir) After(steps ...Step) Dir {
 	t := d.tree()
@@ -131,6 +125,8 @@ func (t tree) inside(dir string) bool {
 	return false
 }
 
+// primary returns the file that containerd loads: the first by name. One that does not parse is not
+// passed over, since containerd stops at it; see Spec.SkipsBroken.
 func (t tree) primary() (File, error) {
 	confs := t.confs()
 	if len(confs) == 0 {

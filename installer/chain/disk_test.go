@@ -138,7 +138,7 @@ func fromBytes(name string, data []byte) (*libcni.NetworkConfigList, error) {
 // load is the same without a disk, for tests that load many thousand times.
 func (d Dir) load(t testing.TB) (loaded, error) {
 	t.Helper()
-	f, err := d.Primary()
+	f, err := d.tree().primary()
 	if err != nil {
 		return loaded{}, err
 	}

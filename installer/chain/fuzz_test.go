@@ -111,8 +111,7 @@ func (s shapes) plugin(kind string) string {
 		s.blank() + "}"
 }
 
-func (s shapes) member(key,
-	value string) string {
+func (s shapes) member(key, value string) string {
 	return key + s.blank() + ":" + s.blank() + value
 }
 

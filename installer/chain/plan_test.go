@@ -79,7 +79,7 @@ func TestDiffIsAPatch(t *testing.T) {
 		disk := newDisk(t, l.before)
 		cmd := exec.Command("git", "apply", "--unsafe-paths", "-p0", "-")
 		cmd.Dir = disk.path
-		// in no repository
+		// Keeps git from finding a repository.
 		cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(disk.path))
 		cmd.Stdin = strings.NewReader(plan.Diff(l.before))
 		if out, err := cmd.CombinedOutput(); err != nil {

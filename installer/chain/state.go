@@ -79,7 +79,7 @@ func Evaluate(d Dir, w Spec) State {
 	p, err := install(t, w)
 	switch {
 	case reason(err) == OtherMesh:
-		// also where a copy of ours, from before, is what the runtime loads
+		// Also where the runtime loads a copy of ours from before.
 		return s.refused(err)
 	case err == nil && p.Way == Standalone:
 		return State{Effective: true, Reason: Effective, Way: p.Way, Primary: s.Primary,

@@ -261,7 +261,7 @@ func TestTheFirstByNameIsPrimary(t *testing.T) {
 			for _, name := range row.names {
 				d = append(d, conf(name, "{"))
 			}
-			if f, err := d.Primary(); err != nil || f.Name != row.want {
+			if f, err := d.tree().primary(); err != nil || f.Name != row.want {
 				t.Errorf("%s, %v", f.Name, err)
 			}
 		})

@@ -69,7 +69,7 @@ func Define(to *pflag.FlagSet, groups []Group) {
 		for _, one := range g.Settings {
 			v := &value{of: one}
 			if err := v.Set(one.Initial); err != nil {
-				// a mistake in the table, which every start would meet
+				// This is a mistake in the table, which every start would meet.
 				panic(fmt.Sprintf("--%s: its default: %v", one.Name, err))
 			}
 			f := to.VarPF(v, one.Name, "", one.About)

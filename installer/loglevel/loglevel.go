@@ -75,7 +75,7 @@ func Ask(ctx context.Context, listen string, args []string, out io.Writer) error
 	if err != nil {
 		return err
 	}
-	// past any proxy of the environment
+	// The zero Transport uses no proxy of the environment.
 	answer, err := (&http.Client{Transport: &http.Transport{}}).Do(request)
 	if err != nil {
 		return fmt.Errorf("ask the daemon for its log level (--listen says where it is asked): %w",

@@ -22,7 +22,7 @@ func MemoryLimit(dir string) (int64, bool) {
 		if err != nil {
 			continue
 		}
-		// or it is "max", in v2
+		// Version 2 writes "max" where there is no limit, which is no number.
 		limit, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
 		return limit / 10 * 9, err == nil && limit < noLimit
 	}

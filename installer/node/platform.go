@@ -129,7 +129,7 @@ func recognize(node *corev1.Node) (name, why string) {
 	image := "operating system " + info.OSImage
 	switch v := info.KubeletVersion; {
 	case strings.Contains(v, "+k3s") && strings.HasPrefix(info.OSImage, "K3s"):
-		// k3s' own image, in a container
+		// This is k3s' own image, run in a container.
 		return "k3d", kubelet + ", " + image
 	case strings.Contains(v, "+k3s"):
 		return "k3s", kubelet

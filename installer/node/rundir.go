@@ -103,7 +103,7 @@ func (r RunDir) Marked() (m Marker, there bool, err error) {
 	}
 	id, rest, _ := strings.Cut(string(data), "\n")
 	m.ID = strings.TrimSpace(id)
-	// without a time the pod's age does not matter
+	// Without a time the pod's age does not matter.
 	m.Withdrawn, _ = time.Parse(time.RFC3339, strings.TrimSpace(rest))
 	return m, true, nil
 }

@@ -41,7 +41,7 @@ var dropIns = map[string][2]int{"containerd": {2, 1}, "cri-o": {1, 33}}
 func (r Runtime) LoadsDropIns() bool {
 	first, known := dropIns[r.Name]
 	var version [2]int
-	// and whatever follows
+	// What follows the two numbers does not matter.
 	_, err := fmt.Sscanf(strings.TrimPrefix(r.Version, "v"), "%d.%d", &version[0], &version[1])
 	return known && err == nil && slices.Compare(version[:], first[:]) >= 0
 }

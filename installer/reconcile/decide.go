@@ -184,7 +184,7 @@ func (cfg Settings) evaluate(o Observation, err error) State {
 	if s.Ready() && s.Way != chain.Standalone {
 		s = loaded(o, s)
 	}
-	// which matters less
+	// Missing credentials matter less than an entry that is not there.
 	if f, ok := errors.AsType[*Failure](err); err == nil || ok && f.Why == NoAccess && !s.Ready() {
 		return s
 	}

@@ -89,7 +89,7 @@ type Outcome struct {
 	Seen    Observation // that the state was decided by
 	Work    Todo        // what was to be done
 	Changes []string    // what was done, each a sentence
-	Err     error       // why Aim was not reached, where that is no matter of the state alone
+	Err     error       // what could not be read or done; Now says it too
 }
 
 // Pass observes, decides and does what is to be done, and says what the node's state is then.

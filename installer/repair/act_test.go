@@ -133,7 +133,7 @@ func TestARepairIsToldOf(t *testing.T) {
 	t.Parallel()
 	ns, n := netns.New(t), newNode(t, repair.Repair)
 	pod := meshed("web-0", nil)
-	// by an earlier pass in mode report
+	// An earlier pass in mode report has set the label.
 	pod.Labels = map[string]string{repair.Label: "missing", "app": "web"}
 	n.run(pod, ns)
 	n.want(n.pass(), repair.Missing, repair.Repaired)

@@ -171,7 +171,7 @@ func (c *census) mountOf(id podns.ID) (string, bool) {
 	}
 	root := fmt.Sprintf("net:[%d]", id.Inode)
 	for line := range strings.Lines(string(data)) {
-		// proc_pid_mountinfo(5)
+		// The fields are described in proc_pid_mountinfo(5).
 		if fields := strings.Fields(line); len(fields) > 4 && fields[3] == root {
 			return fields[4], true
 		}

@@ -47,7 +47,7 @@ func cgroup(t *testing.T, hierarchy, path string) string {
 	}
 	t.Cleanup(func() {
 		for ; dir != hierarchy; dir = filepath.Dir(dir) {
-			// a process that has ended leaves it a moment later
+			// A process that has ended leaves its cgroup a moment later.
 			for deadline := time.Now().Add(5 * time.Second); ; {
 				err := os.Remove(dir)
 				if err == nil || errors.Is(err, os.ErrNotExist) {

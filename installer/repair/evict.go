@@ -26,7 +26,7 @@ func (r *Repairer) evict(ctx context.Context, pod *corev1.Pod, x *Result) error 
 	err := r.requestEviction(ctx, pod)
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		// it is gone, or another has its name
+		// The pod is gone, or another has its name.
 		x.Outcome = Evicted
 	case apierrors.IsTooManyRequests(err):
 		r.pauses.begin(pod.UID, time.Now())

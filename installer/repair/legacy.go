@@ -164,7 +164,7 @@ func (t *legacyTable) parse(to proxy) error {
 			now = t.begin(at, "")
 			now.hooked = sees
 		}
-		// the chain begins behind it
+		// The chain begins behind the target ERROR, which has its name.
 		if name := wire.Text(target[targetName:chainName]); name == "ERROR" {
 			now = t.begin(at+len(entry), wire.Text(target[chainName:]))
 		} else if now != nil {

@@ -256,7 +256,7 @@ func TestARepairThatFailsSaysWhy(t *testing.T) {
 			ns, n := netns.New(t), newNode(t, repair.Repair)
 			n.run(meshed("web-0", nil), ns)
 			row.change(n)
-			// records that cannot be listed are an error of the pass, too
+			// Records that cannot be listed are an error of the pass as well.
 			s, _ := n.try(t.Context())
 			n.want(s, repair.Missing, repair.Failed, row.why...)
 			event := n.awaitEvent("SidecarRepairFailed")

@@ -109,7 +109,7 @@ func (r *Repairer) examineAll(ctx context.Context, s search, pods []*corev1.Pod)
 	room := semaphore.NewWeighted(redirect.MaxRules)
 	var group sync.WaitGroup
 	for i, c := range candidates {
-		// without a deadline it does not fail
+		// Without a deadline Acquire does not fail.
 		_ = room.Acquire(context.WithoutCancel(ctx), c.weight)
 		group.Go(func() {
 			defer room.Release(c.weight)

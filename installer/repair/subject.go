@@ -83,6 +83,5 @@ func (s *subject) altered(why string, problems []redirect.Problem) Result {
 // hasAddress reports whether the kubelet has seen the pod's network: then its ADD is over. After a
 // reboot, when many pods start at once, it says so some seconds later, or of the sandbox before.
 func hasAddress(pod *corev1.Pod) bool {
-	return pod.Status.PodIP != "" ||
-		len(pod.Status.PodIPs) > 0
+	return pod.Status.PodIP != "" || len(pod.Status.PodIPs) > 0
 }

@@ -222,7 +222,7 @@ func (w withdrawal) change(ctx context.Context) error {
 // its pods learn when that was: by the clock of the API server, which also says when a pod was
 // created.
 func (w withdrawal) announce(ctx context.Context) (args []string, err error) {
-	// another one each time, so that it is written
+	// The value is another one each time, so that the patch changes something.
 	note := map[string]string{withdrawnAnnotation: time.Now().UTC().Format(time.RFC3339Nano)}
 	d, err := w.patch(ctx, types.MergePatchType,
 		map[string]any{"metadata": map[string]any{"annotations": note}})
@@ -249,7 +249,7 @@ func (w withdrawal) disown(ctx context.Context) error {
 		}
 		rest := slices.DeleteFunc(slices.Clone(d.Metadata.ManagedFields),
 			func(m managedField) bool { return m.text("manager") == manager })
-		// an empty list would be taken for a wish to have none kept
+		// An empty list would make the API server drop all managed fields.
 		if len(rest) == len(d.Metadata.ManagedFields) || len(rest) == 0 {
 			return nil
 		}
@@ -268,8 +268,7 @@ func (w withdrawal) disown(ctx context.Context) error {
 func (w withdrawal) turned(containers []container) bool {
 	return slices.ContainsFunc(containers,
 		func(c container) bool {
-			return len(c.Args) > 1 && c.Args[0] == "uninstall" &&
-				c.Args[1] == "--stay"
+			return len(c.Args) > 1 && c.Args[0] == "uninstall" && c.Args[1] == "--stay"
 		})
 }
 

@@ -102,7 +102,7 @@ func (a access) judge(resp *http.Response, body []byte, q question) answer {
 		return answer{verdict: forbidden, err: fmt.Errorf("%w (%v)", words, a.credential),
 			remedy: remedy}
 	case code == http.StatusNotFound && spoken:
-		// else there is no such path, and it is no API server
+		// A 404 without a Status is about the path: then this is no API server.
 		return answer{verdict: absent, err: errAbsent}
 	case code == http.StatusRequestTimeout, code == http.StatusTooManyRequests,
 		code >= http.StatusInternalServerError:

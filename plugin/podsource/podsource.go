@@ -106,7 +106,7 @@ func (s Sources) Handler(ctx context.Context, class string) (string, error) {
 		askAPI:   func(ctx context.Context) answer { return s.askAPI(ctx, handlerQuestion(class)) },
 	}
 	found, _, err := search.run(ctx)
-	// of the class nothing is known, of the pod it is
+	// The class is missing, not the pod: the sandbox is not stale.
 	if e, ok := errors.AsType[*Error](err); ok && e.Class == Gone {
 		e.Class, e.API, e.Remedy = Unreachable, errNoClass, noClassRemedy
 	}

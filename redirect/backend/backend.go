@@ -78,8 +78,7 @@ func (nft) Verify(ctx context.Context, rs redirect.Ruleset) ([]redirect.Problem,
 	return nftables.Verify(ctx, rs)
 }
 
-func (nft) Remove(ctx context.Context,
-	rs redirect.Ruleset) error {
+func (nft) Remove(ctx context.Context, rs redirect.Ruleset) error {
 	return nftables.Remove(ctx, rs)
 }
 

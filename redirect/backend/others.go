@@ -40,7 +40,7 @@ func legacyRules(ctx context.Context) (string, error) {
 	used := false
 	for _, f := range redirect.Families {
 		tables, err := traces.LegacyTables(f)
-		// a user namespace of its own, where legacy rules cannot be ours
+		// EPERM is of a user namespace of its own, where legacy rules cannot be ours.
 		if err != nil && !errors.Is(err, fs.ErrPermission) {
 			return "", err
 		}

@@ -126,7 +126,7 @@ func (t *Tables) Apply(ctx context.Context,
 	}
 	var changed []change
 	undo = func() {
-		// it may be the deadline that ended us
+		// The deadline of ctx may be what made this fail.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()
 		for _, c := range slices.Backward(changed) {

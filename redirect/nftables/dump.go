@@ -245,8 +245,7 @@ func (s *set) digest() string {
 	return fmt.Sprintf("type %d interval %t {%s}", s.key, s.interval, strings.Join(elements, ","))
 }
 
-func name(attrs []netlink.Attribute,
-	kind uint16) string {
+func name(attrs []netlink.Attribute, kind uint16) string {
 	return wire.Text(wire.Find(attrs, kind))
 }
 

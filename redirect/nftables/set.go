@@ -45,7 +45,7 @@ func portSet(ports []uint16) *set {
 func idSet(ids redirect.IDs) *set {
 	s := &set{interval: true}
 	for _, r := range ids {
-		// Last is below the highest
+		// Last is never the highest number, so that Last+1 does not overflow.
 		s.bounds(binaryutil.BigEndian.PutUint32(r.First), binaryutil.BigEndian.PutUint32(r.Last+1))
 		text := strconv.FormatUint(uint64(r.First), 10)
 		if r.First != r.Last {

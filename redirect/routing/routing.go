@@ -60,7 +60,7 @@ func add(s *wire.Socket, steps []step) (undo func(), err error) {
 			added = append(added, one)
 		case errors.Is(a.Err, unix.EEXIST), one.family == redirect.IPv6 && noIPv6(a.Err):
 		default:
-			// the first: others often follow from it
+			// The first error counts: others often follow from it.
 			err = cmp.Or(err, fmt.Errorf("%s: %w", one.command, a.Err))
 		}
 	}

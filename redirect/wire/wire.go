@@ -230,7 +230,7 @@ func (s *Socket) dumpOnce(m Message) (objects []Object, interrupted bool, err er
 			return nil, false, fmt.Errorf("receive from netlink: %w", err)
 		}
 		if bytesRead += n; bytesRead > maxBytes || len(objects) > maxObjects {
-			// the rest is received all the same, so that the socket can be used again
+			// The rest is received all the same, so that the socket can be used again.
 			objects, tooMuch = nil, true
 		}
 		err = each(s.buf[:n], func(h unix.NlMsghdr, data []byte) error {

@@ -70,7 +70,7 @@ func measureDaemon(t testing.TB) daemon {
 		"https://127.0.0.1:6443",
 		"--conf-dir", filepath.Join(dir, "conf"), "--bin-dir", filepath.Join(dir, "bin"),
 		"--run-dir", filepath.Join(dir, "run"),
-		// whose pods do not run
+		// This node's pods do not run.
 		"--runtime-socket", filepath.Join(dir, "none"), "--plugin-binary", p.plugin, "--listen",
 		listen, "--repair", "off")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

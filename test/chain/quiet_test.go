@@ -35,7 +35,7 @@ func (n *Node) traced(c call, kinds string) []string {
 		_, line, _ = strings.Cut(strings.TrimSpace(line), " ")
 		line = strings.TrimSpace(line)
 		above := strings.HasPrefix(line, "<... ") // the end of a call that is above
-		// a thread that ended before strace had seen it, and called nothing
+		// This is a thread that ended before strace had seen it, and called nothing.
 		ended := strings.HasPrefix(line, "???( <")
 		if !above && !ended {
 			lines = append(lines, line)

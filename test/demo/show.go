@@ -54,7 +54,7 @@ type outcome struct {
 
 func (d *demo) outcome() outcome {
 	var o outcome
-	// an empty outcome shows as such
+	// An empty outcome shows as such.
 	_ = json.Unmarshal(bytes.TrimSpace([]byte(d.node.Last("sidecar-cni").Stderr)), &o)
 	return o
 }

@@ -161,7 +161,7 @@ func (w *nodeWatch) look() error {
 			if !bytes.Contains(content, []byte("pod"+uid+"/")) {
 				continue
 			}
-			// else it has ended
+			// A process without a namespace has ended.
 			if inode, err := namespaceOf(process); err == nil && inode != host {
 				found[uid] = process
 			}

@@ -149,7 +149,7 @@ func (r *rig) tellAtTheEnd(t *testing.T) {
 
 func (r *rig) tellProduct(t *testing.T) {
 	t.Helper()
-	// in a cleanup it has ended
+	// In a cleanup the test's context has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
 	defer cancel()
 	pods, err := r.Client().CoreV1().Pods(home).List(ctx,

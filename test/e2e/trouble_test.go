@@ -264,7 +264,7 @@ func (r *rig) diskFull(t *testing.T) {
 	if err := os.WriteFile(spare, []byte(original), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	// else there would be room when it is replaced
+	// Without a second name there would be room when the file is replaced.
 	if err := os.Link(path, filepath.Join(n.ConfDir(), "kept")); err != nil {
 		t.Fatal(err)
 	}

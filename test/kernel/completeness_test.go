@@ -66,8 +66,7 @@ var sampleActions = map[redirect.Verb]struct {
 		func(f redirect.Fate) bool { return f.Outcome == redirect.Redirected && f.Port == 7 }},
 	redirect.TProxy: {redirect.Action{Verb: redirect.TProxy, Port: 7, Mark: 9},
 		func(f redirect.Fate) bool {
-			return f.Outcome == redirect.Handed && f.Port == 7 &&
-				f.Mark == 9
+			return f.Outcome == redirect.Handed && f.Port == 7 && f.Mark == 9
 		}},
 	redirect.SetMark: {redirect.Action{Verb: redirect.SetMark, Mark: 9},
 		func(f redirect.Fate) bool { return f.Mark == 77 && f.Met[0].Rule.Then.Mark == 9 }},

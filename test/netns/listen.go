@@ -100,7 +100,7 @@ func (s *Listening) open(n *NS, at netip.AddrPort, kind int) {
 }
 
 func (s *Listening) bind(fd int, at netip.AddrPort, kind int) error {
-	// sockets of an earlier server may linger
+	// Sockets of an earlier server may linger.
 	options := []option{{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1}}
 	packetInfo := option{unix.SOL_IP, unix.IP_PKTINFO, 1}
 	if at.Addr().Is6() {

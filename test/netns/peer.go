@@ -38,7 +38,7 @@ func answerAll(s *site) {
 	s.must(redirectPorts(s.ns), "redirect all ports")
 	s.ns.Listen(s.t, Listener{
 		Who: "peer", TCP: []uint16{peerPort}, UDP: []uint16{dnsPort},
-		// else the kernel refuses to answer UDP from an address that is not its own
+		// Without it the kernel refuses to answer UDP from an address that is not its own.
 		Transparent: true,
 	})
 }
