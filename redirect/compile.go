@@ -72,7 +72,9 @@ func (c *compiler) virtualInterfaces() {
 			c.prerouting(NAT, Rule{"virtual interface, its traffic is outbound", in,
 				jump(chainIncluded)})
 		}
-		c.prerouting(NAT, Rule{"virtual interface, nothing else is captured", in, returns})
+		if !c.Outbound.All {
+			c.prerouting(NAT, Rule{"virtual interface, nothing else is captured", in, returns})
+		}
 	}
 	if len(c.VirtualInterfaces) > 0 && !c.Outbound.All && len(c.Outbound.CIDRs) > 0 {
 		c.rules(NAT, chainIncluded, c.includedCIDRs())
@@ -91,7 +93,9 @@ func (c *compiler) excludedInterfaces() {
 	}
 	for _, t := range tables {
 		for _, name := range c.ExcludeInterfaces {
-			c.prerouting(t, Rule{"excluded interface", Match{In: name}, returns})
+			if t != NAT || !among(c.VirtualInterfaces, name) {
+				c.prerouting(t, Rule{"excluded interface", Match{In: name}, returns})
+			}
 			c.output(t, Rule{"excluded interface", Match{Out: name}, returns})
 		}
 	}
@@ -141,8 +145,10 @@ func (c *compiler) inboundTransparent() {
 		return
 	}
 	for _, name := range c.VirtualInterfaces {
-		c.prerouting(Mangle, Rule{"virtual interface, its traffic is outbound", Match{In: name},
-			returns})
+		if !among(c.ExcludeInterfaces, name) {
+			c.prerouting(Mangle, Rule{"virtual interface, its traffic is outbound",
+				Match{In: name}, returns})
+		}
 	}
 	mark := Mark{Value: c.Marks.TProxy}
 	c.prerouting(Mangle,
@@ -217,23 +223,25 @@ func (c *compiler) outbound() {
 // or captured loopback leave over.
 func (c *compiler) own(id identity, first bool) []Rule {
 	exempt := []uint16{c.Ports.Tunnel} // a call back through the proxy would go around once more
-	if c.DNS.Capture && id.isUID {
+	if c.capturesDNS() && id.isUID {
 		exempt = []uint16{portDNS, c.Ports.Tunnel}
 	}
 	self := id.If
 	self.Out, self.Protocol, self.Destination = lo, TCP, c.notLoopback()
 	self.DestinationPort = Ports{Not: true, List: exempt}
 	var rules []Rule
-	if first || c.Outbound.Loopback || c.DNS.Capture && !id.isUID {
+	if first || c.Outbound.Loopback || c.capturesDNS() && !id.isUID {
 		rules = append(rules, Rule{"the pod calls itself through the proxy", self,
 			jump(chainInRedirect)})
 	}
-	rules = append(rules, Rule{"from the proxy, never back to it", id.If, returns})
+	if c.Groups.All || len(c.Groups.Include) > 0 || c.capturesDNS() { // else only self-calls follow
+		rules = append(rules, Rule{"from the proxy, never back to it", id.If, returns})
+	}
 	if !first || c.Outbound.Loopback {
 		return rules
 	}
 	within := Match{Out: lo}
-	if c.DNS.Capture { // a resolver on localhost is captured
+	if c.capturesDNS() { // a resolver on localhost is captured
 		within = Match{Out: lo, Protocol: TCP,
 			DestinationPort: Ports{Not: true, List: []uint16{portDNS}}}
 	}
@@ -261,7 +269,7 @@ func (c *compiler) ownerGroups(add func(...Rule)) {
 
 // destinations decides by where the packet goes.
 func (c *compiler) destinations(add func(...Rule)) {
-	if c.DNS.Capture {
+	if c.capturesDNS() {
 		add(Rule{"name service", Match{}, jump(chainDNS)})
 		for _, proto := range []Protocol{TCP, UDP} {
 			c.toServers(func(servers Addresses) {
@@ -276,7 +284,7 @@ func (c *compiler) destinations(add func(...Rule)) {
 	if cidrs := c.Outbound.ExcludeCIDRs; len(cidrs) > 0 {
 		add(Rule{"excluded outbound CIDR", Match{Destination: Addresses{Prefixes: cidrs}}, returns})
 	}
-	if ports := c.Outbound.Ports; len(ports) > 0 {
+	if ports := c.Outbound.Ports; len(ports) > 0 && !c.Outbound.All {
 		add(Rule{"included outbound port", tcpTo(ports), jump(chainRedirect)})
 	}
 	switch {

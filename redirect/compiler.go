@@ -55,6 +55,11 @@ func (c *compiler) identities() []identity {
 func (c *compiler) capturesInbound() bool { return c.Inbound.All || len(c.Inbound.Ports) > 0 }
 func (c *compiler) transparent() bool     { return c.Mode == ModeTProxy && c.capturesInbound() }
 
+// capturesDNS says whether any query is redirected; zones are set also where none is.
+func (c *compiler) capturesDNS() bool {
+	return c.DNS.Capture && !slices.Contains(c.Outbound.ExcludePorts, portDNS)
+}
+
 func (c *compiler) loopback(not bool) Addresses {
 	return Addresses{Not: not, Prefixes: []netip.Prefix{c.Loopback, loopbackIPv6}}
 }
@@ -71,7 +76,7 @@ func (c *compiler) passthrough() Addresses {
 
 // ruleset sorts the chains as a packet meets them: by table, hooks first.
 func (c *compiler) ruleset() Ruleset {
-	chains := slices.Clone(c.chains)
+	chains := trim(c.chains)
 	slices.SortStableFunc(chains, func(a, b Chain) int {
 		if a.Table != b.Table {
 			return int(a.Table) - int(b.Table)

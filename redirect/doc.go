@@ -7,14 +7,14 @@
 //	 │
 //	 └─▶ Policy ──Compile──▶ Ruleset ─┬─ dialects: Render, Apply, Verify, Remove
 //	                                  ├─ Explain ──▶ sentences
-//	                                  └─ Simulate(Packet) ──▶ Fate and the rules it met
+//	                                  └─ package simulate: a packet's Fate and the rules it met
 //
 // For example:
 //
 //	decision, err := redirect.Decide(pod, redirect.Defaults())
 //	rules := redirect.Compile(decision.Policy)
 //	fmt.Print(redirect.Explain(rules))
-//	fmt.Print(redirect.Simulate(rules, packet))
+//	fmt.Print(simulate.Packet(rules, packet))
 //
 // # A packet's way
 //
@@ -58,11 +58,8 @@
 //
 //  1. Echo: what the kernel's own tool prints back is what Render says.
 //  2. Two pens: what Apply writes lists exactly as Render's text does once the tool has loaded it.
-//  3. Fate: where a real connection ends is where Simulate says that it ends.
+//  3. Fate: where a real connection ends is where package simulate says that it ends.
 //  4. Verify sees: it is silent after Apply, and names chain and rule after any deletion, change
 //     or swap.
 //  5. Twice is once: applying again changes nothing, and Remove leaves nothing.
-//
-// Be aware: Simulate plays one packet, the first of a connection unless Packet.State says
-// otherwise. It knows the rules, not who listens.
 package redirect

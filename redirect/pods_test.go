@@ -12,6 +12,8 @@ import (
 const (
 	istio   = "sidecar.istio.io/"
 	traffic = "traffic.sidecar.istio.io/"
+
+	resolver = "10.96.0.10"
 )
 
 // byValue has cmp compare addresses as Go does.

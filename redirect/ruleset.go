@@ -94,8 +94,8 @@ func FamilyOf(a netip.Addr) Family {
 }
 
 // Match holds the conditions of a rule, all of which a packet must meet. A zero field is no
-// condition. The vocabulary is closed: what the dialects render, Explain says and Simulate plays is
-// exactly this.
+// condition. The vocabulary is closed: what the dialects render, Explain says and package simulate
+// plays is exactly this.
 type Match struct {
 	In, Out                     Interface // through which the packet enters, or leaves
 	Protocol                    Protocol  // AnyProtocol: no condition
@@ -120,6 +120,14 @@ func (i Interface) Holds(name string) bool {
 	return string(i) == name
 }
 
+// among reports whether all that name stands for is meant by one of the list.
+func among(list []Interface, name Interface) bool {
+	return slices.ContainsFunc(list, func(i Interface) bool {
+		return i == name || strings.HasSuffix(string(i), "+") &&
+			strings.HasPrefix(string(name), string(i[:len(i)-1]))
+	})
+}
+
 // Protocol is a transport protocol.
 type Protocol uint8
 
@@ -142,11 +150,6 @@ type Addresses struct {
 }
 
 func (a Addresses) zero() bool { return len(a.Prefixes) == 0 }
-
-func (a Addresses) holds(addr netip.Addr) bool {
-	in := slices.ContainsFunc(a.Prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
-	return in != a.Not
-}
 
 // Ports is a list of ports, or with Not every port that it lacks.
 type Ports struct {
@@ -178,8 +181,6 @@ type Mark struct {
 	Not   bool   // meets every mark but Value
 	Value uint32 // 0: no condition, whatever Not is
 }
-
-func (m Mark) holds(mark uint32) bool { return (mark == m.Value) != m.Not }
 
 // State is a set of the states that connection tracking gives to packets.
 type State uint8

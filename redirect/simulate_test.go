@@ -1,4 +1,4 @@
-package redirect
+package redirect_test
 
 import (
 	"net/netip"
@@ -7,6 +7,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	. "github.com/sidecar-cni/sidecar-cni/redirect" //nolint:revive // these tests are the package's own
+	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
+	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
 )
 
 // The addresses of the tables, in either family.
@@ -14,7 +18,7 @@ const (
 	podIP    = "10.244.0.5"
 	world    = "203.0.113.7"
 	network  = "198.51.100.9"
-	resolver = "10.96.0.10"
+	resolver = Resolver
 	itself   = "127.0.0.1"
 	through  = "127.0.0.6" // the proxy's address when it calls the app
 )
@@ -26,15 +30,25 @@ var inIPv6 = map[string]string{
 
 // Those who send.
 var (
-	app       = &Owner{UID: 1000, GID: 1000}
-	envoy     = &Owner{UID: 1337, GID: 1337}
-	rootProxy = &Owner{UID: 0, GID: 1337} // a proxy that runs as root
-	someone   = &Owner{UID: 3000, GID: 4000}
-	nobody    *Owner // the kernel
+	app       = &packet.Owner{UID: 1000, GID: 1000}
+	envoy     = &packet.Owner{UID: 1337, GID: 1337}
+	rootProxy = &packet.Owner{UID: 0, GID: 1337} // a proxy that runs as root
+	someone   = &packet.Owner{UID: 3000, GID: 4000}
+	nobody    *packet.Owner // the kernel
 )
 
+// Packet is a packet that can be changed by the word, and Fate a fate.
+type (
+	Packet packet.Packet
+	Fate   packet.Fate
+)
+
+func played(rs Ruleset, p Packet) Fate { return Fate(simulate.Packet(rs, packet.Packet(p))) }
+
+func (f Fate) String() string { return packet.Fate(f).String() }
+
 // send is a packet that leaves for an address; what goes to the pod itself leaves through lo.
-func send(owner *Owner, proto Protocol, to string, port uint16) Packet {
+func send(owner *packet.Owner, proto Protocol, to string, port uint16) Packet {
 	p := Packet{Out: "eth0", Protocol: proto, Owner: owner, Source: at(podIP, 40000),
 		Destination: at(to, port)}
 	if to == podIP || p.Destination.Addr().IsLoopback() {
@@ -79,15 +93,15 @@ func (p Packet) overIPv6() Packet {
 	return p
 }
 
-func redirected(port uint16) Fate { return Fate{Outcome: Redirected, Port: port} }
+func redirected(port uint16) Fate { return Fate{Outcome: packet.Redirected, Port: port} }
 
-var passes, dropped = Fate{Outcome: Passes}, Fate{Outcome: Dropped}
+var passes, dropped = Fate{Outcome: packet.Passes}, Fate{Outcome: packet.Dropped}
 
-func (f Fate) by(nic string) Fate      { f.Out = nic; return f }
+func (f Fate) by(nic string) Fate      { f.Local = nic == "lo"; return f }
 func (f Fate) zone(zone uint16) Fate   { f.Zone = zone; return f }
-func (f Fate) mark(mark uint32) Fate   { f.Mark = mark; return f }
-func (f Fate) onConn(mark uint32) Fate { f.ConnMark = mark; return f }
-func (f Fate) dropped() Fate           { f.Outcome = Dropped; return f }
+func (f Fate) mark(mark uint32) Fate   { f.Mark.Value = mark; return f }
+func (f Fate) onConn(mark uint32) Fate { f.ConnMark.Value = mark; return f }
+func (f Fate) dropped() Fate           { f.Outcome = packet.Dropped; return f }
 func (f Fate) withoutWhy() Fate        { f.Met = nil; return f }
 
 var (
@@ -95,7 +109,7 @@ var (
 	inside   = redirected(15006).by("lo") // to the inbound listener, from within the pod
 	captured = redirected(15006)          // to the inbound listener, from outside
 	resolved = redirected(15053).by("lo")
-	out      = passes.by("eth0")
+	out      = passes
 	within   = passes.by("lo")
 )
 
@@ -108,10 +122,10 @@ type fated struct {
 
 var fates = []struct {
 	name string
-	pod  change
+	pod  Change
 	rows []fated
 }{
-	{"default", together(), []fated{
+	{"default", Together(), []fated{
 		{"app to the world", send(app, TCP, world, 80), home},
 		{"app to the world's tunnel port", send(app, TCP, world, 15008), home},
 		{"app to the world, UDP", send(app, UDP, world, 80), out},
@@ -119,8 +133,8 @@ var fates = []struct {
 		{"app in a connection that began before", send(app, TCP, world, 80).in(Established), out},
 		{"nobody to the world", send(nobody, TCP, world, 80), home},
 		{"proxy to the world", send(envoy, TCP, world, 80), out},
-		{"proxy by its uid alone", send(&Owner{UID: 1337}, TCP, world, 80), out},
-		{"proxy by its gid alone", send(&Owner{GID: 1337}, TCP, world, 80), out},
+		{"proxy by its uid alone", send(&packet.Owner{UID: 1337}, TCP, world, 80), out},
+		{"proxy by its gid alone", send(&packet.Owner{GID: 1337}, TCP, world, 80), out},
 		{"proxy to a nameserver", send(envoy, UDP, resolver, 53), out},
 
 		{"world to the app", enter(world, TCP, 8080), captured},
@@ -148,13 +162,13 @@ var fates = []struct {
 		{"app from the proxy's address", send(app, TCP, podIP, 8080).from(through), within},
 		{"istio-validation", send(envoy, TCP, itself, 15002).to(through), inside},
 	}},
-	{"excluded outbound port", annotation(traffic+"excludeOutboundPorts", "22"), []fated{
+	{"excluded outbound port", Annotation(TrafficKeys+"excludeOutboundPorts", "22"), []fated{
 		{"to it", send(app, TCP, world, 22), out},
 		{"to it, UDP", send(app, UDP, world, 22), out},
 		{"to another", send(app, TCP, world, 23), home},
 		{"to it, inbound", enter(world, TCP, 22), captured},
 	}},
-	{"included ranges", annotation(outboundRanges, "198.51.100.0/24,2001:db8:c::/48"), []fated{
+	{"included ranges", Annotation(OutboundRanges, "198.51.100.0/24,2001:db8:c::/48"), []fated{
 		{"into one", send(app, TCP, network, 80), home},
 		{"into one, UDP", send(app, UDP, network, 80), out},
 		{"elsewhere", send(app, TCP, world, 80), out},
@@ -162,61 +176,61 @@ var fates = []struct {
 		{"app to itself by the pod's address", send(app, TCP, podIP, 80), within},
 		{"inbound", enter(network, TCP, 80), captured},
 	}},
-	{"no included range", annotation(outboundRanges, ""), []fated{
+	{"no included range", Annotation(OutboundRanges, ""), []fated{
 		{"anywhere", send(app, TCP, world, 80), out},
 		{"proxy to the pod's address", send(envoy, TCP, podIP, 80), inside},
 	}},
-	{"included port", together(annotation(outboundRanges, "198.51.100.0/24,2001:db8:c::/48"),
-		annotation(traffic+"includeOutboundPorts", "443")), []fated{
+	{"included port", Together(Annotation(OutboundRanges, "198.51.100.0/24,2001:db8:c::/48"),
+		Annotation(TrafficKeys+"includeOutboundPorts", "443")), []fated{
 		{"to it, out of the ranges", send(app, TCP, world, 443), home},
 		{"to another, out of the ranges", send(app, TCP, world, 444), out},
 		{"to it, on loopback", send(app, TCP, itself, 443), within},
 		{"to it, UDP", send(app, UDP, world, 443), out},
 	}},
-	{"excluded ranges", together(annotation(traffic+"excludeOutboundIPRanges",
-		"203.0.113.0/24,2001:db8:d::/48"), annotation(traffic+"includeOutboundPorts", "443")),
+	{"excluded ranges", Together(Annotation(TrafficKeys+"excludeOutboundIPRanges",
+		"203.0.113.0/24,2001:db8:d::/48"), Annotation(TrafficKeys+"includeOutboundPorts", "443")),
 		[]fated{
 			{"into one", send(app, TCP, world, 80), out},
 			{"into one, to an included port", send(app, TCP, world, 443), out},
 			{"elsewhere", send(app, TCP, network, 80), home},
 		}},
 	{"excluded port that is included too",
-		annotations(map[string]string{traffic + "excludeOutboundPorts": "443",
-			traffic + "includeOutboundPorts": "443"}), []fated{
+		PodAnnotations(map[string]string{TrafficKeys + "excludeOutboundPorts": "443",
+			TrafficKeys + "includeOutboundPorts": "443"}), []fated{
 			{"to it", send(app, TCP, world, 443), out},
 		}},
-	{"captured loopback", annotation(outboundRanges, "127.0.0.0/8,::/0"), []fated{
+	{"captured loopback", Annotation(OutboundRanges, "127.0.0.0/8,::/0"), []fated{
 		{"app to the loopback address", send(app, TCP, itself, 80), within},
 		{"app to another one", send(app, TCP, itself, 80).to(through), home},
 		{"proxy to the pod's address", send(envoy, TCP, podIP, 80), inside},
 		{"root proxy to the pod's address", send(rootProxy, TCP, podIP, 80), inside},
 		{"proxy's inbound side to the app", send(envoy, TCP, podIP, 80).from(through), within},
 	}},
-	{"wide loopback", variable("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.0/8"), []fated{
+	{"wide loopback", Variable("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.0/8"), []fated{
 		{"app to the loopback address", send(app, TCP, itself, 80), within},
 		{"proxy to the loopback address", send(envoy, TCP, itself, 80), within},
 		{"proxy to the pod's address", send(envoy, TCP, podIP, 80), inside},
 	}},
-	{"included inbound ports", annotation(traffic+"includeInboundPorts", "80,15008,15020"), []fated{
+	{"included inbound ports", Annotation(TrafficKeys+"includeInboundPorts", "80,15008,15020"), []fated{
 		{"to one", enter(world, TCP, 80), captured},
 		{"to one that is open otherwise", enter(world, TCP, 15020), captured},
 		{"to the tunnel", enter(world, TCP, 15008), passes},
 		{"to another", enter(world, TCP, 81), passes},
 		{"outbound", send(app, TCP, world, 81), home},
 	}},
-	{"no included inbound port", annotation(traffic+"includeInboundPorts", ""), []fated{
+	{"no included inbound port", Annotation(TrafficKeys+"includeInboundPorts", ""), []fated{
 		{"to any", enter(world, TCP, 80), passes},
 		{"proxy to the pod's address", send(envoy, TCP, podIP, 80), inside},
 	}},
 	{"excluded inbound port",
-		annotations(map[string]string{traffic + "excludeInboundPorts": "22",
+		PodAnnotations(map[string]string{TrafficKeys + "excludeInboundPorts": "22",
 			"status.sidecar.istio.io/port": "15030"}), []fated{
 			{"to it", enter(world, TCP, 22), passes},
 			{"to the status port", enter(world, TCP, 15030), passes},
 			{"to the usual status port", enter(world, TCP, 15020), passes},
 			{"to another", enter(world, TCP, 23), captured},
 		}},
-	{"excluded interfaces", annotation(traffic+"excludeInterfaces", "net1,tap+"), []fated{
+	{"excluded interfaces", Annotation(TrafficKeys+"excludeInterfaces", "net1,tap+"), []fated{
 		{"enters through one", enter(world, TCP, 80).entersBy("net1"), passes},
 		{"enters through another", enter(world, TCP, 80).entersBy("net11"), captured},
 		{"enters through one of many", enter(world, TCP, 80).entersBy("tap7"), passes},
@@ -224,7 +238,7 @@ var fates = []struct {
 		{"leaves through one of many", send(app, TCP, world, 80).leavesBy("tap"), passes.by("tap")},
 		{"leaves through another", send(app, TCP, world, 80), home},
 	}},
-	{"virtual interface", annotation("istio.io/reroute-virtual-interfaces", "k6t-eth0"), []fated{
+	{"virtual interface", Annotation("istio.io/reroute-virtual-interfaces", "k6t-eth0"), []fated{
 		{"machine to the world", enter(podIP, TCP, 80).to(world).entersBy("k6t-eth0"),
 			redirected(15001)},
 		{"machine to the world, UDP", enter(podIP, UDP, 80).to(world).entersBy("k6t-eth0"), passes},
@@ -233,14 +247,14 @@ var fates = []struct {
 		{"world to the pod", enter(world, TCP, 80), captured},
 	}},
 	{"virtual interface and ranges",
-		together(annotation("istio.io/reroute-virtual-interfaces", "k6t-eth0"),
-			annotation(outboundRanges, "198.51.100.0/24,2001:db8:c::/48")), []fated{
+		Together(Annotation("istio.io/reroute-virtual-interfaces", "k6t-eth0"),
+			Annotation(OutboundRanges, "198.51.100.0/24,2001:db8:c::/48")), []fated{
 			{"machine into one", enter(podIP, TCP, 80).to(network).entersBy("k6t-eth0"),
 				redirected(15001)},
 			{"machine elsewhere", enter(podIP, TCP, 80).to(world).entersBy("k6t-eth0"), passes},
 			{"machine to the pod", enter(podIP, TCP, 80).entersBy("k6t-eth0"), passes},
 		}},
-	{"drop invalid", variable("INVALID_DROP", "true"), []fated{
+	{"drop invalid", Variable("INVALID_DROP", "true"), []fated{
 		{"in no connection", enter(world, TCP, 80).in(Invalid), dropped},
 		{"in no connection, UDP", enter(world, UDP, 80).in(Invalid), dropped},
 		{"app sends in no connection", send(app, TCP, world, 80).in(Invalid), out},
@@ -249,30 +263,30 @@ var fates = []struct {
 		{"new", enter(world, TCP, 80), captured},
 		{"established", enter(world, TCP, 80).in(Established), passes},
 	}},
-	{"included groups", variable("ISTIO_OUTBOUND_OWNER_GROUPS", "4000,4001"), []fated{
+	{"included groups", Variable("ISTIO_OUTBOUND_OWNER_GROUPS", "4000,4001"), []fated{
 		{"of one", send(someone, TCP, world, 80), home},
 		{"of one, within the pod", send(someone, TCP, podIP, 80), within},
 		{"of another", send(app, TCP, world, 80), out},
 		{"of none", send(nobody, TCP, world, 80), out},
 	}},
-	{"no included group", variable("ISTIO_OUTBOUND_OWNER_GROUPS", ""), []fated{
+	{"no included group", Variable("ISTIO_OUTBOUND_OWNER_GROUPS", ""), []fated{
 		{"of any", send(someone, TCP, world, 80), out},
 		{"inbound", enter(world, TCP, 80), captured},
 	}},
-	{"excluded group", variable("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "4000"), []fated{
+	{"excluded group", Variable("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "4000"), []fated{
 		{"of it", send(someone, TCP, world, 80), out},
 		{"of another", send(app, TCP, world, 80), home},
 		{"of none", send(nobody, TCP, world, 80), home},
 	}},
-	{"excluded uids", together(annotation("sidecar-cni.io/excludeOutboundUIDs", "3000-3999"),
-		variable(captureDNS, "true")), []fated{
+	{"excluded uids", Together(Annotation("sidecar-cni.io/excludeOutboundUIDs", "3000-3999"),
+		Variable(CaptureDNS, "true")), []fated{
 		{"one", send(someone, TCP, world, 80), out},
 		{"one asks a nameserver", send(someone, UDP, resolver, 53), out.zone(1)},
 		{"another", send(app, TCP, world, 80), home},
 		{"nobody", send(nobody, TCP, world, 80), home},
 	}},
 	{"DNS of the nameservers",
-		together(variable(captureDNS, "true"), nameservers(resolver, "2001:db8::53")), []fated{
+		Together(Variable(CaptureDNS, "true"), Nameservers(resolver, "2001:db8::53")), []fated{
 			{"app asks", send(app, UDP, resolver, 53), resolved.zone(2)},
 			{"app asks, TCP", send(app, TCP, resolver, 53), resolved},
 			{"app asks another", send(app, UDP, world, 53), out},
@@ -288,7 +302,7 @@ var fates = []struct {
 			{"proxy answers", send(envoy, UDP, podIP, 40000).fromPort(15053).in(Established),
 				within.zone(2)},
 		}},
-	{"all DNS", together(variable(captureDNS, "true"), variable("CAPTURE_ALL_DNS", "true")),
+	{"all DNS", Together(Variable(CaptureDNS, "true"), Variable("CAPTURE_ALL_DNS", "true")),
 		[]fated{
 			{"app asks anybody", send(app, UDP, world, 53), resolved.zone(2)},
 			{"app asks anybody, TCP", send(app, TCP, world, 53), resolved},
@@ -306,13 +320,13 @@ var fates = []struct {
 				passes.zone(1)},
 		}},
 	{"all DNS but of a group",
-		together(variable(captureDNS, "true"), variable("CAPTURE_ALL_DNS", "true"),
-			variable("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "4000")), []fated{
+		Together(Variable(CaptureDNS, "true"), Variable("CAPTURE_ALL_DNS", "true"),
+			Variable("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "4000")), []fated{
 			{"of it", send(someone, TCP, world, 53), out},
 			{"of another", send(app, TCP, world, 53), resolved},
 		}},
-	{"TPROXY", tproxy, []fated{
-		{"world to the app", enter(world, TCP, 80), Fate{Outcome: Handed, Port: 15006}.mark(1337)},
+	{"TPROXY", TProxyPod, []fated{
+		{"world to the app", enter(world, TCP, 80), Fate{Outcome: packet.Handed, Port: 15006}.mark(1337)},
 		{"world in the proxy's connection", enter(world, TCP, 80).in(Established),
 			passes.mark(1337)},
 		{"related to the proxy's connection", enter(world, TCP, 80).in(Related), passes.mark(1337)},
@@ -338,21 +352,21 @@ var fates = []struct {
 		{"istio-validation", send(envoy, TCP, itself, 15002).to(through), inside.mark(1338)},
 	}},
 	{"TPROXY of some ports",
-		together(tproxy, annotation(traffic+"includeInboundPorts", "80,15020")), []fated{
-			{"to one", enter(world, TCP, 80), Fate{Outcome: Handed, Port: 15006}.mark(1337)},
+		Together(TProxyPod, Annotation(TrafficKeys+"includeInboundPorts", "80,15020")), []fated{
+			{"to one", enter(world, TCP, 80), Fate{Outcome: packet.Handed, Port: 15006}.mark(1337)},
 			{"to one, later", enter(world, TCP, 80).in(Established), passes.mark(1337)},
 			{"to one that is open otherwise", enter(world, TCP, 15020),
-				Fate{Outcome: Handed, Port: 15006}.mark(1337)},
+				Fate{Outcome: packet.Handed, Port: 15006}.mark(1337)},
 			{"to another", enter(world, TCP, 81), passes},
 			{"to another, later", enter(world, TCP, 81).in(Established), passes},
 		}},
-	{"TPROXY of no port", together(tproxy, annotation(traffic+"includeInboundPorts", "")), []fated{
+	{"TPROXY of no port", Together(TProxyPod, Annotation(TrafficKeys+"includeInboundPorts", "")), []fated{
 		{"to any", enter(world, TCP, 80), passes},
 		{"proxy to the pod's address", send(envoy, TCP, podIP, 80), inside},
 	}},
 	{"TPROXY with other interfaces",
-		together(tproxy, variable("INVALID_DROP", "true"), annotations(map[string]string{
-			traffic + "excludeInterfaces":         "net1",
+		Together(TProxyPod, Variable("INVALID_DROP", "true"), PodAnnotations(map[string]string{
+			TrafficKeys + "excludeInterfaces":     "net1",
 			"istio.io/reroute-virtual-interfaces": "k6t-eth0",
 		})), []fated{
 			{"enters through an excluded one", enter(world, TCP, 80).entersBy("net1"), passes},
@@ -365,19 +379,19 @@ var fates = []struct {
 				redirected(15001)},
 			{"in no connection", enter(world, TCP, 80).in(Invalid), dropped},
 			{"world to the app", enter(world, TCP, 80),
-				Fate{Outcome: Handed, Port: 15006}.mark(1337)},
+				Fate{Outcome: packet.Handed, Port: 15006}.mark(1337)},
 		}},
 }
 
 func TestFates(t *testing.T) {
 	t.Parallel()
 	for _, table := range fates {
-		rs := compiled(t, table.pod)
+		rs := Compiled(t, table.pod)
 		for _, row := range table.rows {
 			t.Run(table.name+"/"+row.name, func(t *testing.T) {
 				t.Parallel()
 				for _, packet := range []Packet{row.packet, row.packet.overIPv6()} {
-					got := Simulate(rs, packet)
+					got := played(rs, packet)
 					if diff := cmp.Diff(row.want, got.withoutWhy()); diff != "" {
 						t.Errorf("to %s: fate (-want +got):\n%s%s", packet.Destination, diff, got)
 					}
@@ -392,32 +406,32 @@ func TestFatesOfOneFamily(t *testing.T) {
 	t.Parallel()
 	rows := []struct {
 		name      string
-		pod       change
+		pod       Change
 		packet    Packet
 		four, six Fate
 	}{
-		{"nameserver of IPv4", together(variable(captureDNS, "true"), nameservers(resolver)),
+		{"nameserver of IPv4", Together(Variable(CaptureDNS, "true"), Nameservers(resolver)),
 			send(app, UDP, resolver, 53), resolved.zone(2), out},
-		{"nameserver of IPv6", together(variable(captureDNS, "true"), nameservers("2001:db8::53")),
+		{"nameserver of IPv6", Together(Variable(CaptureDNS, "true"), Nameservers("2001:db8::53")),
 			send(app, UDP, resolver, 53), out, resolved.zone(2)},
-		{"all of IPv4", annotation(outboundRanges, "0.0.0.0/0"), send(app, TCP, world, 80), home,
+		{"all of IPv4", Annotation(OutboundRanges, "0.0.0.0/0"), send(app, TCP, world, 80), home,
 			out},
-		{"all of IPv6", annotation(outboundRanges, "::/0"), send(app, TCP, world, 80), out, home},
-		{"mapped IPv4", annotation(outboundRanges, "::ffff:203.0.113.0/120"),
+		{"all of IPv6", Annotation(OutboundRanges, "::/0"), send(app, TCP, world, 80), out, home},
+		{"mapped IPv4", Annotation(OutboundRanges, "::ffff:203.0.113.0/120"),
 			send(app, TCP, world, 80), home, out},
-		{"excluded in IPv4", annotation(traffic+"excludeOutboundIPRanges", "203.0.113.0/24"),
+		{"excluded in IPv4", Annotation(TrafficKeys+"excludeOutboundIPRanges", "203.0.113.0/24"),
 			send(app, TCP, world, 80), out, home},
-		{"machine into IPv6", together(annotation("istio.io/reroute-virtual-interfaces", "vm"),
-			annotation(outboundRanges, "::/0")),
+		{"machine into IPv6", Together(Annotation("istio.io/reroute-virtual-interfaces", "vm"),
+			Annotation(OutboundRanges, "::/0")),
 			enter(podIP, TCP, 80).to(world).entersBy("vm"), passes, redirected(15001)},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			rs := compiled(t, row.pod)
+			rs := Compiled(t, row.pod)
 			for want, packet := range map[*Fate]Packet{&row.four: row.packet,
 				&row.six: row.packet.overIPv6()} {
-				got := Simulate(rs, packet)
+				got := played(rs, packet)
 				if diff := cmp.Diff(*want, got.withoutWhy()); diff != "" {
 					t.Errorf("to %s: fate (-want +got):\n%s%s", packet.Destination, diff, got)
 				}
@@ -432,32 +446,32 @@ func TestSeveralProxies(t *testing.T) {
 	cfg.Proxy = Identity{UIDs: []uint32{1337, 1340}, GIDs: []uint32{1337, 1341}}
 	for _, row := range []struct {
 		name   string
-		pod    change
+		pod    Change
 		packet Packet
 		want   Fate
 	}{
-		{"second uid", together(), send(&Owner{UID: 1340}, TCP, world, 80), out},
-		{"second gid", together(), send(&Owner{GID: 1341}, TCP, world, 80), out},
-		{"neither", together(), send(&Owner{UID: 1341, GID: 1340}, TCP, world, 80), home},
+		{"second uid", Together(), send(&packet.Owner{UID: 1340}, TCP, world, 80), out},
+		{"second gid", Together(), send(&packet.Owner{GID: 1341}, TCP, world, 80), out},
+		{"neither", Together(), send(&packet.Owner{UID: 1341, GID: 1340}, TCP, world, 80), home},
 		// istio-init ends all calls within the pod at the first uid
-		{"self-call of the first uid", together(), send(&Owner{UID: 1337}, TCP, podIP, 80), inside},
-		{"self-call of the second uid", together(), send(&Owner{UID: 1340}, TCP, podIP, 80),
+		{"self-call of the first uid", Together(), send(&packet.Owner{UID: 1337}, TCP, podIP, 80), inside},
+		{"self-call of the second uid", Together(), send(&packet.Owner{UID: 1340}, TCP, podIP, 80),
 			within},
 		{"self-call of the second uid, loopback being captured",
-			annotation(outboundRanges, "127.0.0.0/8"), send(&Owner{UID: 1340}, TCP, podIP, 80),
+			Annotation(OutboundRanges, "127.0.0.0/8"), send(&packet.Owner{UID: 1340}, TCP, podIP, 80),
 			inside},
 		{"self-call of the second gid, loopback being captured",
-			annotation(outboundRanges, "127.0.0.0/8"), send(&Owner{GID: 1341}, TCP, podIP, 80),
+			Annotation(OutboundRanges, "127.0.0.0/8"), send(&packet.Owner{GID: 1341}, TCP, podIP, 80),
 			inside},
-		{"answer of the second uid", variable(captureDNS, "true"),
-			send(&Owner{UID: 1340}, UDP, podIP, 40000).fromPort(15053).in(Established),
+		{"answer of the second uid", Variable(CaptureDNS, "true"),
+			send(&packet.Owner{UID: 1340}, UDP, podIP, 40000).fromPort(15053).in(Established),
 			within.zone(2)},
-		{"question of the second gid", variable(captureDNS, "true"),
-			send(&Owner{GID: 1341}, UDP, resolver, 53), out.zone(1)},
-		{"marks of the second gid", tproxy, send(&Owner{GID: 1341}, TCP, podIP, 80).in(Established),
+		{"question of the second gid", Variable(CaptureDNS, "true"),
+			send(&packet.Owner{GID: 1341}, UDP, resolver, 53), out.zone(1)},
+		{"marks of the second gid", TProxyPod, send(&packet.Owner{GID: 1341}, TCP, podIP, 80).in(Established),
 			within.mark(1337)},
 	} {
-		got := Simulate(Compile(ours(t, meshed(row.pod), cfg).Policy), row.packet)
+		got := played(Compile(Ours(t, Meshed(row.pod), cfg).Policy), row.packet)
 		if diff := cmp.Diff(row.want, got.withoutWhy()); diff != "" {
 			t.Errorf("%s: fate (-want +got):\n%s%s", row.name, diff, got)
 		}
@@ -469,22 +483,22 @@ func TestClusterWithoutOpenPorts(t *testing.T) {
 	t.Parallel()
 	cfg := Defaults()
 	cfg.Open, cfg.Status = nil, 0
-	one := annotation(traffic+"excludeInboundPorts", "80")
+	one := Annotation(TrafficKeys+"excludeInboundPorts", "80")
 	for _, row := range []struct {
 		name   string
-		pod    change
+		pod    Change
 		packet Packet
 		want   Fate
 	}{
-		{"none is open", together(), enter(world, TCP, 15021), captured},
-		{"none is open, TPROXY", tproxy, enter(world, TCP, 15021),
-			Fate{Outcome: Handed, Port: 15006}.mark(1337)},
-		{"the tunnel is", together(), enter(world, TCP, 15008), passes},
+		{"none is open", Together(), enter(world, TCP, 15021), captured},
+		{"none is open, TPROXY", TProxyPod, enter(world, TCP, 15021),
+			Fate{Outcome: packet.Handed, Port: 15006}.mark(1337)},
+		{"the tunnel is", Together(), enter(world, TCP, 15008), passes},
 		{"one is open", one, enter(world, TCP, 80), passes},
 		{"one is open, another is not", one, enter(world, TCP, 15021), captured},
-		{"one is open, TPROXY", together(one, tproxy), enter(world, TCP, 80), passes},
+		{"one is open, TPROXY", Together(one, TProxyPod), enter(world, TCP, 80), passes},
 	} {
-		got := Simulate(Compile(ours(t, meshed(row.pod), cfg).Policy), row.packet)
+		got := played(Compile(Ours(t, Meshed(row.pod), cfg).Policy), row.packet)
 		if diff := cmp.Diff(row.want, got.withoutWhy()); diff != "" {
 			t.Errorf("%s: fate (-want +got):\n%s%s", row.name, diff, got)
 		}
@@ -495,7 +509,7 @@ func TestClusterWithoutOpenPorts(t *testing.T) {
 func TestRulesOfAnyKind(t *testing.T) {
 	t.Parallel()
 	chain := func(table Table, name string, rules ...Rule) Chain {
-		return Chain{Table: table, Name: name, Hook: hookOf(name), Rules: rules}
+		return Chain{Table: table, Name: name, Hook: HookOf(name), Rules: rules}
 	}
 	rule := func(m Match, a Action) Rule { return Rule{If: m, Then: a} }
 	always := func(a Action) Rule { return rule(Match{}, a) }
@@ -504,7 +518,7 @@ func TestRulesOfAnyKind(t *testing.T) {
 	zone := func(z uint16) Action { return Action{Verb: SetZone, Zone: z} }
 	drop, accept := Action{Verb: Drop}, Action{Verb: Accept}
 	route := []PolicyRoute{{Mark: 7, Table: 100}}
-	local := Match{In: "lo", Destination: Addresses{Prefixes: prefixes("127.0.0.1/32", "::1/128")},
+	local := Match{In: "lo", Destination: Addresses{Prefixes: Prefixes("127.0.0.1/32", "::1/128")},
 		Protocol: TCP, DestinationPort: Ports{List: []uint16{9}}}
 	packet := send(app, TCP, world, 80)
 	rows := []struct {
@@ -520,16 +534,16 @@ func TestRulesOfAnyKind(t *testing.T) {
 		{"accept ends a table", []Chain{chain(Mangle, "OUTPUT", always(accept), always(drop)),
 			chain(NAT, "OUTPUT", always(redirect(9)))}, nil, redirected(9).by("lo")},
 		{"accept ends a table from within a jump",
-			[]Chain{chain(NAT, "OUTPUT", always(jump("A")), always(redirect(9))),
+			[]Chain{chain(NAT, "OUTPUT", always(JumpTo("A")), always(redirect(9))),
 				chain(NAT, "A", always(accept))}, nil, out},
 		{"return ends the chain of a hook",
-			[]Chain{chain(NAT, "OUTPUT", always(returns), always(redirect(9)))}, nil, out},
+			[]Chain{chain(NAT, "OUTPUT", always(Returns), always(redirect(9)))}, nil, out},
 		{"return comes back behind the jump", []Chain{
-			chain(NAT, "OUTPUT", always(jump("A")), always(redirect(9))),
-			chain(NAT, "A", always(returns), always(drop)),
+			chain(NAT, "OUTPUT", always(JumpTo("A")), always(redirect(9))),
+			chain(NAT, "A", always(Returns), always(drop)),
 		}, nil, redirected(9).by("lo")},
 		{"the end of a chain comes back too", []Chain{
-			chain(NAT, "OUTPUT", always(jump("A")), always(redirect(9))),
+			chain(NAT, "OUTPUT", always(JumpTo("A")), always(redirect(9))),
 			chain(NAT, "A", rule(Match{Protocol: UDP}, drop)),
 		}, nil, redirected(9).by("lo")},
 		{"a mark lets the packet go on",
@@ -562,7 +576,7 @@ func TestRulesOfAnyKind(t *testing.T) {
 	}
 	for _, row := range rows {
 		for _, p := range []Packet{packet, packet.overIPv6()} {
-			got := Simulate(Ruleset{Chains: row.chains, Routes: row.routes}, p)
+			got := played(Ruleset{Chains: row.chains, Routes: row.routes}, p)
 			if diff := cmp.Diff(row.want, got.withoutWhy()); diff != "" {
 				t.Errorf("%s: to %s: fate (-want +got):\n%s%s", row.name, p.Destination, diff, got)
 			}
@@ -572,7 +586,7 @@ func TestRulesOfAnyKind(t *testing.T) {
 
 func TestMatchOfOneFamily(t *testing.T) {
 	t.Parallel()
-	four, six := prefixes("10.0.0.0/8"), prefixes("2001:db8::/32")
+	four, six := Prefixes("10.0.0.0/8"), Prefixes("2001:db8::/32")
 	rows := []struct {
 		name     string
 		match    Match
@@ -595,8 +609,41 @@ func TestMatchOfOneFamily(t *testing.T) {
 	}
 	for _, row := range rows {
 		got, possible := row.match.For(row.family)
-		if diff := cmp.Diff(row.want, got, byValue); diff != "" || possible != row.possible {
+		if diff := cmp.Diff(row.want, got, ByValue); diff != "" || possible != row.possible {
 			t.Errorf("%s: possible %t, match (-want +got):\n%s", row.name, possible, diff)
+		}
+	}
+}
+
+// What the reference page says of its examples holds.
+func TestExamplesOfThePageHold(t *testing.T) {
+	t.Parallel()
+	fates := map[string]fated{
+		"A database beside the mesh":      {packet: send(app, TCP, world, 3306), want: out},
+		"Only the cluster's own networks": {packet: send(app, TCP, world, 80), want: out},
+		"The client's address": {
+			packet: enter(world, TCP, 80),
+			want:   Fate{Outcome: packet.Handed, Port: 15006}.mark(1337),
+		},
+		"Another network": {packet: send(app, TCP, world, 80).leavesBy("net1"), want: out},
+		"An init container that needs the network": {
+			packet: send(&packet.Owner{UID: 2000, GID: 2000}, TCP, world, 80), want: out,
+		},
+		"Names resolved by the proxy": {packet: send(app, UDP, resolver, 53), want: resolved.zone(2)},
+	}
+	for _, e := range PageExamples() {
+		row, ok := fates[e.Title]
+		if !ok {
+			t.Errorf("%s: no fate is known of it", e.Title)
+			continue
+		}
+		got := played(Compile(Ours(t, e.Pod, Defaults()).Policy), row.packet)
+		if diff := cmp.Diff(row.want, got.withoutWhy()); diff != "" {
+			t.Errorf("%s: fate (-want +got):\n%s%s", e.Title, diff, got)
+		}
+		if usual := played(Compiled(t), row.packet); cmp.Equal(usual.withoutWhy(),
+			got.withoutWhy()) {
+			t.Errorf("%s: changes nothing: %s", e.Title, got)
 		}
 	}
 }
@@ -627,15 +674,15 @@ func TestFateSaysWhy(t *testing.T) {
 		}},
 		"passes": {enter(world, UDP, 80), []string{"passes"}},
 	}
-	rs := compiled(t, tproxy)
+	rs := Compiled(t, TProxyPod)
 	for name, row := range rows {
 		if diff := cmp.Diff(row.want,
-			strings.Split(Simulate(rs, row.packet).String(), "\n")); diff != "" {
+			strings.Split(played(rs, row.packet).String(), "\n")); diff != "" {
 			t.Errorf("%s: said (-want +got):\n%s", name, diff)
 		}
 	}
-	rs = compiled(t, variable("INVALID_DROP", "true"))
-	if got := Simulate(rs, enter(world, TCP, 80).in(Invalid)).String(); !strings.HasPrefix(got,
+	rs = Compiled(t, Variable("INVALID_DROP", "true"))
+	if got := played(rs, enter(world, TCP, 80).in(Invalid)).String(); !strings.HasPrefix(got,
 		"dropped\n") {
 		t.Errorf("said %q", got)
 	}

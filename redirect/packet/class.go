@@ -1,6 +1,7 @@
 package packet
 
 import (
+	"cmp"
 	"math"
 	"net/netip"
 
@@ -106,9 +107,6 @@ func (c Class) Empty() bool {
 // Class returns the class that has no packet but p.
 func (p Packet) Class() Class {
 	c := Class{Leaves: p.Out != "", Family: redirect.FamilyOf(p.Destination.Addr())}
-	if p.State == 0 {
-		p.State = redirect.New
-	}
 	single := func(a netip.Addr) Set { return Networks(netip.PrefixFrom(a, a.BitLen())) }
 	c.sets[Interface] = Names(redirect.Interface(p.In + p.Out))
 	c.sets[Protocol] = Numbers(p.Protocol)
@@ -121,7 +119,7 @@ func (p Packet) Class() Class {
 	}
 	c.sets[UID], c.sets[GID] = Numbers(owner.UID), Numbers(owner.GID)
 	c.sets[PacketMark], c.sets[ConnMark] = Numbers(p.Mark), Numbers(p.ConnMark)
-	c.sets[State] = Numbers(p.State)
+	c.sets[State] = Numbers(cmp.Or(p.State, redirect.New))
 	return c
 }
 

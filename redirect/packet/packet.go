@@ -71,6 +71,14 @@ type Mark struct {
 	Value uint32 // counts with NoField
 }
 
+// In returns the mark as it is for the packets of a class: the number, where they have but one.
+func (m Mark) In(c Class) Mark {
+	if have := c.Of(m.From); m.From != NoField && have.Single() {
+		return Mark{Value: have.Spans()[0].First.Number()}
+	}
+	return m
+}
+
 func (m Mark) String() string {
 	switch m.From {
 	case PacketMark:

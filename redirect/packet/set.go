@@ -89,13 +89,18 @@ func (v Value) Addr(f redirect.Family) netip.Addr {
 	if f == redirect.IPv4 {
 		return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(v.low))))
 	}
-	bytes := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, v.high), v.low)
+	bytes := v.Append(nil)
 	return netip.AddrFrom16([16]byte(bytes))
+}
+
+// Append appends the value to bytes, as 16 of them.
+func (v Value) Append(bytes []byte) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(bytes, v.high), v.low)
 }
 
 // Name returns the value of a field that holds names of interfaces.
 func (v Value) Name() string {
-	bytes := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, v.high), v.low)
+	bytes := v.Append(nil)
 	if end := slices.Index(bytes, 0); end >= 0 {
 		bytes = bytes[:end]
 	}
@@ -164,8 +169,14 @@ func (s Set) from(v Value) int {
 	return sort.Search(len(s.spans), func(i int) bool { return !s.spans[i].Last.less(v) })
 }
 
-// Or returns the values that are in one of the sets.
-func (s Set) Or(t Set) Set { return setOf(slices.Concat(s.spans, t.spans)) }
+// Union returns the values that are in one of the sets.
+func Union(sets ...Set) Set {
+	var spans []Span
+	for _, s := range sets {
+		spans = append(spans, s.spans...)
+	}
+	return setOf(spans)
+}
 
 // And returns the values that are in both sets.
 func (s Set) And(t Set) Set {
@@ -244,3 +255,6 @@ func (s Set) overlaps(t Set, f func(Span) bool) {
 		}
 	}
 }
+
+// Single reports whether exactly one value is in the set.
+func (s Set) Single() bool { return len(s.spans) == 1 && s.spans[0].First == s.spans[0].Last }

@@ -17,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
+	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
@@ -94,22 +96,22 @@ func (n *Node) wantFates(ns *netns.NS, at *libcni.RuntimeConf, result types.Resu
 		Addr: netip.IPv4Unspecified()})
 
 	rules := n.Rules(at)
-	out := func(as netns.Identity) redirect.Packet {
-		return redirect.Packet{
+	out := func(as netns.Identity) packet.Packet {
+		return packet.Packet{
 			Out: "eth0", Protocol: redirect.TCP, Source: netip.AddrPortFrom(own, 40000),
 			Destination: netip.AddrPortFrom(gateway, 80),
-			Owner:       &redirect.Owner{UID: as.UID, GID: as.GID},
+			Owner:       &packet.Owner{UID: as.UID, GID: as.GID},
 		}
 	}
-	in := func(port uint16) redirect.Packet {
-		return redirect.Packet{
+	in := func(port uint16) packet.Packet {
+		return packet.Packet{
 			In: "eth0", Protocol: redirect.TCP, Source: netip.AddrPortFrom(gateway, 40000),
 			Destination: netip.AddrPortFrom(own, port),
 		}
 	}
 	for name, c := range map[string]struct {
 		from   *netns.NS
-		packet redirect.Packet
+		packet packet.Packet
 		passes string // who answers where nothing is redirected
 	}{
 		"the app calls the world":   {ns, out(netns.Identity{UID: 1000, GID: 1000}), "world"},
@@ -117,10 +119,10 @@ func (n *Node) wantFates(ns *netns.NS, at *libcni.RuntimeConf, result types.Resu
 		"the world calls the app":   {n.Host, in(8080), "app"},
 		"the kubelet asks":          {n.Host, in(15020), "app"},
 	} {
-		fate := redirect.Simulate(rules, c.packet)
+		fate := simulate.Packet(rules, c.packet)
 		want := netns.Report{Who: c.passes, Port: c.packet.Destination.Port(),
 			Original: c.packet.Destination}
-		if fate.Outcome == redirect.Redirected {
+		if fate.Outcome == packet.Redirected {
 			want.Who, want.Port = "proxy", fate.Port
 		}
 		call := netns.Call{Network: "tcp", To: c.packet.Destination}

@@ -10,72 +10,76 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
+	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
+	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
 )
 
 // sampleMatches has one condition each, for every field of Match, and packets that differ just in
 // that.
 var sampleMatches = map[string]struct {
 	match     redirect.Match
-	hit, miss redirect.Packet
+	hit, miss packet.Packet
 }{
-	"In": {redirect.Match{In: "eth9"}, redirect.Packet{In: "eth9"},
-		redirect.Packet{In: "eth0"}},
-	"Out": {redirect.Match{Out: "eth+"}, redirect.Packet{Out: "eth9"},
-		redirect.Packet{Out: "lo"}},
+	"In": {redirect.Match{In: "eth9"}, packet.Packet{In: "eth9"},
+		packet.Packet{In: "eth0"}},
+	"Out": {redirect.Match{Out: "eth+"}, packet.Packet{Out: "eth9"},
+		packet.Packet{Out: "lo"}},
 	"Protocol": {redirect.Match{Protocol: redirect.UDP},
-		redirect.Packet{Protocol: redirect.UDP}, redirect.Packet{Protocol: redirect.TCP}},
+		packet.Packet{Protocol: redirect.UDP}, packet.Packet{Protocol: redirect.TCP}},
 	"Source": {redirect.Match{Source: nets("192.0.2.0/24", "2001:db8::/32")},
-		redirect.Packet{Source: at("192.0.2.9:1")}, redirect.Packet{Source: at("192.0.3.9:1")}},
+		packet.Packet{Source: at("192.0.2.9:1")}, packet.Packet{Source: at("192.0.3.9:1")}},
 	"Destination": {redirect.Match{Destination: nets("192.0.2.0/24", "2001:db8::/32")},
-		redirect.Packet{Destination: at("192.0.2.9:1")},
-		redirect.Packet{Destination: at("192.0.3.9:1")}},
+		packet.Packet{Destination: at("192.0.2.9:1")},
+		packet.Packet{Destination: at("192.0.3.9:1")}},
 	"SourcePort": {redirect.Match{Protocol: redirect.TCP,
-		SourcePort: redirect.Ports{List: []uint16{7}}}, redirect.Packet{Source: at("192.0.2.9:7")},
-		redirect.Packet{Source: at("192.0.2.9:8")}},
+		SourcePort: redirect.Ports{List: []uint16{7}}}, packet.Packet{Source: at("192.0.2.9:7")},
+		packet.Packet{Source: at("192.0.2.9:8")}},
 	"DestinationPort": {redirect.Match{Protocol: redirect.TCP,
 		DestinationPort: redirect.Ports{Not: true, List: []uint16{7, 9}}},
-		redirect.Packet{Destination: at("192.0.2.9:8")},
-		redirect.Packet{Destination: at("192.0.2.9:9")}},
+		packet.Packet{Destination: at("192.0.2.9:8")},
+		packet.Packet{Destination: at("192.0.2.9:9")}},
 	"UID": {redirect.Match{UID: redirect.IDs{{First: 7, Last: 8}}},
-		redirect.Packet{Owner: &redirect.Owner{UID: 8}}, redirect.Packet{}},
+		packet.Packet{Owner: &packet.Owner{UID: 8}}, packet.Packet{}},
 	"GID": {redirect.Match{GID: redirect.IDs{{First: 7, Last: 7}, {First: 9, Last: 9}}},
-		redirect.Packet{Owner: &redirect.Owner{GID: 9}},
-		redirect.Packet{Owner: &redirect.Owner{GID: 8}}},
-	"Mark": {redirect.Match{Mark: redirect.Mark{Not: true, Value: 7}}, redirect.Packet{},
-		redirect.Packet{Mark: 7}},
-	"ConnMark": {redirect.Match{ConnMark: redirect.Mark{Value: 7}}, redirect.Packet{ConnMark: 7},
-		redirect.Packet{}},
+		packet.Packet{Owner: &packet.Owner{GID: 9}},
+		packet.Packet{Owner: &packet.Owner{GID: 8}}},
+	"Mark": {redirect.Match{Mark: redirect.Mark{Not: true, Value: 7}}, packet.Packet{},
+		packet.Packet{Mark: 7}},
+	"ConnMark": {redirect.Match{ConnMark: redirect.Mark{Value: 7}}, packet.Packet{ConnMark: 7},
+		packet.Packet{}},
 	"State": {redirect.Match{State: redirect.Established | redirect.Related},
-		redirect.Packet{State: redirect.Related}, redirect.Packet{State: redirect.New}},
+		packet.Packet{State: redirect.Related}, packet.Packet{State: redirect.New}},
 }
 
 // sampleActions has every verb, and how its effect shows in a fate.
 var sampleActions = map[redirect.Verb]struct {
 	action redirect.Action
-	shows  func(redirect.Fate) bool
+	shows  func(packet.Fate) bool
 }{
 	redirect.Return: {redirect.Action{Verb: redirect.Return},
-		func(f redirect.Fate) bool { return f.Outcome == redirect.Passes && f.Mark == 3 }},
+		func(f packet.Fate) bool { return f.Outcome == packet.Passes && f.Mark.Value == 3 }},
 	redirect.Accept: {redirect.Action{Verb: redirect.Accept},
-		func(f redirect.Fate) bool { return f.Outcome == redirect.Passes && f.Mark == 3 }},
+		func(f packet.Fate) bool { return f.Outcome == packet.Passes && f.Mark.Value == 3 }},
 	redirect.Drop: {redirect.Action{Verb: redirect.Drop},
-		func(f redirect.Fate) bool { return f.Outcome == redirect.Dropped }},
+		func(f packet.Fate) bool { return f.Outcome == packet.Dropped }},
 	redirect.Jump: {redirect.Action{Verb: redirect.Jump, Chain: "ISTIO_X"},
-		func(f redirect.Fate) bool { return len(f.Met) == 3 && f.Met[1].Chain == "ISTIO_X" }},
+		func(f packet.Fate) bool { return len(f.Met) == 3 && f.Met[1].Chain == "ISTIO_X" }},
 	redirect.Redirect: {redirect.Action{Verb: redirect.Redirect, Port: 7},
-		func(f redirect.Fate) bool { return f.Outcome == redirect.Redirected && f.Port == 7 }},
+		func(f packet.Fate) bool { return f.Outcome == packet.Redirected && f.Port == 7 }},
 	redirect.TProxy: {redirect.Action{Verb: redirect.TProxy, Port: 7, Mark: 9},
-		func(f redirect.Fate) bool {
-			return f.Outcome == redirect.Handed && f.Port == 7 && f.Mark == 9
+		func(f packet.Fate) bool {
+			return f.Outcome == packet.Handed && f.Port == 7 && f.Mark.Value == 9
 		}},
 	redirect.SetMark: {redirect.Action{Verb: redirect.SetMark, Mark: 9},
-		func(f redirect.Fate) bool { return f.Mark == 77 && f.Met[0].Rule.Then.Mark == 9 }},
+		func(f packet.Fate) bool {
+			return f.Mark.Value == 77 && f.Met[0].Rule.(redirect.Rule).Then.Mark == 9
+		}},
 	redirect.SaveMark: {redirect.Action{Verb: redirect.SaveMark},
-		func(f redirect.Fate) bool { return f.ConnMark == 3 }},
+		func(f packet.Fate) bool { return f.ConnMark.Value == 3 }},
 	redirect.RestoreMark: {redirect.Action{Verb: redirect.RestoreMark},
-		func(f redirect.Fate) bool { return len(f.Met) == 2 && f.ConnMark == 5 }},
+		func(f packet.Fate) bool { return len(f.Met) == 2 && f.ConnMark.Value == 5 }},
 	redirect.SetZone: {redirect.Action{Verb: redirect.SetZone, Zone: 7},
-		func(f redirect.Fate) bool { return f.Zone == 7 }},
+		func(f packet.Fate) bool { return f.Zone == 7 }},
 }
 
 func at(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
@@ -112,10 +116,10 @@ func TestTheVocabularyIsComplete(t *testing.T) {
 		reflect.ValueOf(&without.If).Elem().FieldByName(name).SetZero()
 		differs(t, "match field "+name, without, rule)
 		rs := redirect.Ruleset{Chains: []redirect.Chain{hook(sample.hit, rule)}}
-		for packet, want := range map[*redirect.Packet]redirect.Outcome{
-			&sample.hit: redirect.Dropped, &sample.miss: redirect.Passes} {
-			if got := redirect.Simulate(rs, complete(*packet)).Outcome; got != want {
-				t.Errorf("match field %s: simulate %+v: outcome %d, want %d", name, *packet, got,
+		for tried, want := range map[*packet.Packet]packet.Outcome{
+			&sample.hit: packet.Dropped, &sample.miss: packet.Passes} {
+			if got := simulate.Packet(rs, complete(*tried)).Outcome; got != want {
+				t.Errorf("match field %s: simulate %+v: outcome %d, want %d", name, *tried, got,
 					want)
 			}
 		}
@@ -136,19 +140,19 @@ func TestTheVocabularyIsComplete(t *testing.T) {
 		after := redirect.Rule{Why: "after",
 			Then: redirect.Action{Verb: redirect.SetMark, Mark: 77}}
 		rs := redirect.Ruleset{Chains: []redirect.Chain{
-			hook(redirect.Packet{}, rule, after),
+			hook(packet.Packet{}, rule, after),
 			{Table: redirect.Mangle, Name: "ISTIO_X",
 				Rules: []redirect.Rule{{Why: "inside",
 					Then: redirect.Action{Verb: redirect.Return}}}},
 		}}
-		if fate := redirect.Simulate(rs,
-			complete(redirect.Packet{Mark: 3, ConnMark: 5})); !sample.shows(fate) {
+		if fate := simulate.Packet(rs,
+			complete(packet.Packet{Mark: 3, ConnMark: 5})); !sample.shows(fate) {
 			t.Errorf("action %q does not show in the fate: %s", sample.action, fate)
 		}
 	}
 }
 
-func hook(p redirect.Packet, rules ...redirect.Rule) redirect.Chain {
+func hook(p packet.Packet, rules ...redirect.Rule) redirect.Chain {
 	if p.Out != "" {
 		return redirect.Chain{Table: redirect.Mangle, Name: "OUTPUT", Hook: redirect.Output,
 			Rules: rules}
@@ -157,7 +161,7 @@ func hook(p redirect.Packet, rules ...redirect.Rule) redirect.Chain {
 		Rules: rules}
 }
 
-func complete(p redirect.Packet) redirect.Packet {
+func complete(p packet.Packet) packet.Packet {
 	if p.In == "" && p.Out == "" {
 		p.In = "eth0"
 	}
@@ -218,8 +222,8 @@ func TestEveryWordHasAnEchoRowAndAFateRow(t *testing.T) {
 			}
 		}
 		for _, c := range all {
-			for _, m := range redirect.Simulate(rs, c.packet()).Met {
-				note(met, m.Rule)
+			for _, m := range simulate.Packet(rs, c.packet()).Met {
+				note(met, m.Rule.(redirect.Rule))
 			}
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
+	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
@@ -99,8 +101,8 @@ func calls() []call {
 }
 
 // packet is the first packet of the call as the pod sees it.
-func (c call) packet() redirect.Packet {
-	p := redirect.Packet{Protocol: c.proto, Destination: c.to, Mark: c.mark,
+func (c call) packet() packet.Packet {
+	p := packet.Packet{Protocol: c.proto, Destination: c.to, Mark: c.mark,
 		Source: netip.AddrPortFrom(c.source, 40000)}
 	switch c.from {
 	case "peer":
@@ -109,7 +111,7 @@ func (c call) packet() redirect.Packet {
 	case "vm":
 		p.In, p.Source = "extra0", netip.AddrPortFrom(pick(c.to, netns.VMIPv4, netns.VMIPv6), 40000)
 	default:
-		p.Owner = &redirect.Owner{UID: c.as.UID, GID: c.as.GID}
+		p.Owner = &packet.Owner{UID: c.as.UID, GID: c.as.GID}
 		p.Out = route(c.to.Addr())
 		if !c.source.IsValid() {
 			p.Source = netip.AddrPortFrom(sourceFor(p.Out, c.to), 40000)
@@ -152,17 +154,17 @@ func pick(to netip.AddrPort, v4, v6 netip.Addr) netip.Addr {
 }
 
 // want says who answers, if the packet has that fate.
-func (c call) want(f redirect.Fate, proxyPorts []uint16) string {
+func (c call) want(f packet.Fate, proxyPorts []uint16) string {
 	answer := func(who string,
 		port uint16) string {
 		return fmt.Sprintf("%s on port %d for %s", who, port, c.to)
 	}
 	switch {
-	case f.Outcome == redirect.Dropped:
+	case f.Outcome == packet.Dropped:
 		return "nobody"
-	case f.Outcome == redirect.Redirected, f.Outcome == redirect.Handed:
+	case f.Outcome == packet.Redirected, f.Outcome == packet.Handed:
 		return answer("proxy", f.Port)
-	case c.from == "vm" && !isLocal(c.to.Addr()), f.Out != "" && f.Out != "lo":
+	case c.from == "vm" && !isLocal(c.to.Addr()), c.from == "pod" && !f.Local:
 		return c.outside(answer)
 	case slices.Contains(proxyPorts, c.to.Port()):
 		return answer("proxy", c.to.Port())
@@ -239,12 +241,12 @@ func listen(t testing.TB, pod *netns.Pod, p redirect.Policy) (proxy []*netns.Lis
 	}
 }
 
-// wantFates makes the calls and compares what happened with what Simulate says.
+// wantFates makes the calls and compares what happened with what package simulate says.
 func wantFates(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Ruleset, calls []call) {
 	t.Helper()
 	for _, c := range calls {
-		fate := redirect.Simulate(rs, c.packet())
-		if len(rs.Routes) > 0 && fate.Outcome == redirect.Passes && c.from == "vm" &&
+		fate := simulate.Packet(rs, c.packet())
+		if len(rs.Routes) > 0 && fate.Outcome == packet.Passes && c.from == "vm" &&
 			!isLocal(c.to.Addr()) {
 			// answers to what the pod only forwards are diverted: the contract's TPROXY takes them
 			// for the pod's own

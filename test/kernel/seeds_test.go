@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
+	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
@@ -113,8 +115,8 @@ func (seed istioInit) hold(t *testing.T, d dialect, policy redirect.Policy) {
 	listen(t, pod, policy)
 	var all []call
 	for c, port := range seed.fates {
-		fate := redirect.Simulate(rs, c.packet())
-		if (fate.Outcome == redirect.Redirected) != (port != 0) || fate.Port != port {
+		fate := simulate.Packet(rs, c.packet())
+		if (fate.Outcome == packet.Redirected) != (port != 0) || fate.Port != port {
 			t.Errorf("%s: want port %d (0: left alone), simulated: %s", c, port, fate)
 		}
 		all = append(all, c)

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
+	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
@@ -41,22 +43,22 @@ func TestNobodyAnswersPastAProxyThatIsDown(t *testing.T) {
 			for _, l := range listen(t, pod, p) {
 				l.Close()
 			}
-			tried := map[redirect.Outcome]int{}
+			tried := map[packet.Outcome]int{}
 			for _, c := range calls() {
-				fate := redirect.Simulate(rs, c.packet())
-				if fate.Outcome == redirect.Passes ||
+				fate := simulate.Packet(rs, c.packet())
+				if fate.Outcome == packet.Passes ||
 					tried[fate.Outcome] >= 40 && c.from == "pod" || tried[fate.Outcome] >= 60 {
 					continue
 				}
 				tried[fate.Outcome]++
 				if r := c.make(t, pod, brief); r.Outcome == netns.Answered {
 					t.Errorf("%s: answered: %s\n%s", c, r, fate)
-				} else if fate.Outcome == redirect.Handed && r.Outcome != netns.TimedOut {
+				} else if fate.Outcome == packet.Handed && r.Outcome != netns.TimedOut {
 					t.Errorf("%s: %s, want no answer at all\n%s", c, r, fate)
 				}
 			}
-			if tried[redirect.Redirected] == 0 ||
-				p.Mode == redirect.ModeTProxy && tried[redirect.Handed] == 0 {
+			if tried[packet.Redirected] == 0 ||
+				p.Mode == redirect.ModeTProxy && tried[packet.Handed] == 0 {
 				t.Errorf("too few calls tried: %v", tried)
 			}
 		})
@@ -164,9 +166,9 @@ func TestPacketsWithoutASocket(t *testing.T) {
 			pod := netns.NewPod(t, netns.Options{})
 			apply(t, d, pod.NS, rs)
 			to := netip.AddrPortFrom(netns.PodIPv4, 8080)
-			fate := redirect.Simulate(rs,
-				redirect.Packet{Out: "lo", Protocol: redirect.TCP, Source: to, Destination: to})
-			if fate.Outcome != redirect.Passes {
+			fate := simulate.Packet(rs,
+				packet.Packet{Out: "lo", Protocol: redirect.TCP, Source: to, Destination: to})
+			if fate.Outcome != packet.Passes {
 				t.Errorf("simulated: %s: want it left alone", fate)
 			}
 			orphan(t, pod, to)
@@ -301,11 +303,11 @@ func TestInvalidPacketsAreDropped(t *testing.T) {
 				policy, rs := compile(t, r)
 				pod := netns.NewPod(t, netns.Options{})
 				apply(t, d, pod.NS, rs)
-				packet := call{from: "peer", proto: redirect.TCP,
+				invalid := call{from: "peer", proto: redirect.TCP,
 					to: netip.AddrPortFrom(netns.PodIPv4, 80)}.packet()
-				packet.State = redirect.Invalid
-				if dropped := redirect.Simulate(rs, packet).
-					Outcome == redirect.Dropped; dropped != policy.DropInvalid {
+				invalid.State = redirect.Invalid
+				if dropped := simulate.Packet(rs, invalid).
+					Outcome == packet.Dropped; dropped != policy.DropInvalid {
 					t.Errorf("simulated: dropped %t", dropped)
 				}
 				if reset := unasked(t, pod); reset == policy.DropInvalid {

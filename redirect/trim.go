@@ -1,0 +1,114 @@
+package redirect
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// trim leaves out what no packet needs: a return of packets that no later rule of the chain is
+// about, a jump to a chain without rules, and a chain that no rule jumps to.
+func trim(chains []Chain) []Chain {
+	for before := -1; before != size(chains); {
+		before = size(chains)
+		entered := map[string]bool{}
+		for i := range chains {
+			c := &chains[i]
+			var kept []Rule
+			for _, r := range slices.Backward(c.Rules) {
+				verb := r.Then.Verb
+				if verb == Return && !acts(chains, kept, r.If) ||
+					verb == Jump && !acts(chains, chainOf(chains, r.Then.Chain), Match{}) {
+					continue
+				}
+				entered[r.Then.Chain] = true
+				kept = append(kept, r)
+			}
+			slices.Reverse(kept)
+			c.Rules = kept
+		}
+		chains = slices.DeleteFunc(chains, func(c Chain) bool {
+			return len(c.Rules) == 0 || c.Hook == NoHook && !entered[c.Name]
+		})
+	}
+	return chains
+}
+
+// size counts chains and rules.
+func size(chains []Chain) int {
+	n := len(chains)
+	for _, c := range chains {
+		n += len(c.Rules)
+	}
+	return n
+}
+
+// chainOf returns the rules of a chain without a hook, whose name no other has.
+func chainOf(chains []Chain, name string) []Rule {
+	i := slices.IndexFunc(chains, func(c Chain) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return chains[i].Rules
+}
+
+// acts reports whether one of the rules may do something with a packet that matches m.
+func acts(chains []Chain, rules []Rule, m Match) bool {
+	return slices.ContainsFunc(rules, func(r Rule) bool {
+		if r.Then.Verb == Return || !m.meets(r.If) {
+			return false
+		}
+		return r.Then.Verb != Jump || acts(chains, chainOf(chains, r.Then.Chain), m)
+	})
+}
+
+// meets reports whether a packet may match both. It may say so where none can.
+func (m Match) meets(o Match) bool {
+	return (m.Protocol == AnyProtocol || o.Protocol == AnyProtocol || m.Protocol == o.Protocol) &&
+		m.In.meets(o.In) && m.Out.meets(o.Out) &&
+		m.Source.meets(o.Source) && m.Destination.meets(o.Destination) &&
+		m.SourcePort.meets(o.SourcePort) && m.DestinationPort.meets(o.DestinationPort) &&
+		m.UID.meets(o.UID) && m.GID.meets(o.GID)
+}
+
+func (i Interface) meets(o Interface) bool {
+	if i == "" || o == "" {
+		return true
+	}
+	stem, other := strings.TrimSuffix(string(i), "+"), strings.TrimSuffix(string(o), "+")
+	return i.Holds(other) || o.Holds(stem)
+}
+
+func (a Addresses) meets(o Addresses) bool {
+	if a.zero() || o.zero() || a.Not && o.Not {
+		return true
+	}
+	if a.Not {
+		return o.meets(a)
+	}
+	return slices.ContainsFunc(a.Prefixes, func(p netip.Prefix) bool {
+		if o.Not {
+			return !slices.ContainsFunc(o.Prefixes, func(q netip.Prefix) bool {
+				return q.Bits() <= p.Bits() && q.Contains(p.Addr())
+			})
+		}
+		return slices.ContainsFunc(o.Prefixes, p.Overlaps)
+	})
+}
+
+func (p Ports) meets(o Ports) bool {
+	if p.zero() || o.zero() || p.Not && o.Not {
+		return true
+	}
+	if p.Not {
+		return o.meets(p)
+	}
+	return slices.ContainsFunc(p.List, o.holds)
+}
+
+func (ids IDs) meets(o IDs) bool {
+	return len(ids) == 0 || len(o) == 0 || slices.ContainsFunc(ids, func(r IDRange) bool {
+		return slices.ContainsFunc(o,
+			func(s IDRange) bool { return r.First <= s.Last && s.First <= r.Last })
+	})
+}
