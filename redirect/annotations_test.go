@@ -669,3 +669,22 @@ func TestConfigThatCannotWork(t *testing.T) {
 		})
 	}
 }
+
+func TestSet(t *testing.T) {
+	t.Parallel()
+	p := Defaults().Basis()
+	if mistakes := p.Set(traffic+"includeInboundPorts", "-b", "80,,81"); len(mistakes) > 0 {
+		t.Error(mistakes)
+	}
+	if want := []uint16{80, 81}; !slices.Equal(p.Inbound.Ports, want) {
+		t.Errorf("ports %d, want %d", p.Inbound.Ports, want)
+	}
+	for want, mistakes := range map[string]Mistakes{
+		`-b: "http": want a port`: p.Set(traffic+"includeInboundPorts", "-b", "http"),
+		`-y: "nonesuch": want a`:  p.Set("nonesuch", "-y", "1"),
+	} {
+		if !strings.Contains(mistakes.Error(), want) {
+			t.Errorf("%v: want %s in it", mistakes, want)
+		}
+	}
+}

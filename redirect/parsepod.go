@@ -7,8 +7,9 @@ import (
 	"slices"
 )
 
-// basis is the policy of a pod that asks for nothing, before the table has been read.
-func (c Config) basis() Policy {
+// Basis returns the policy before anything of a pod has been read: what a cluster may set. It
+// captures nothing.
+func (c Config) Basis() Policy {
 	return Policy{
 		Ports:       c.Ports,
 		Proxy:       c.Proxy,
@@ -18,9 +19,22 @@ func (c Config) basis() Policy {
 	}
 }
 
+// Set reads value as that of a pod's annotation or variable key is read, except that empty items
+// of lists are dropped. The mistakes name it name. It is for policies that do not come from a pod;
+// a key that is not on the reference page is a mistake too.
+func (p *Policy) Set(key, name, value string) Mistakes {
+	r := reader{key: name, dropEmpty: true}
+	if s, ok := settingOf(key); ok {
+		s.read(&r, value, p)
+	} else {
+		r.mistake(key, "a key of the reference page")
+	}
+	return r.mistakes
+}
+
 // parsePod reads the table for a pod that is known to be ours.
 func parsePod(pod Pod, cfg Config) (Decision, error) {
-	d := Decision{Policy: cfg.basis()}
+	d := Decision{Policy: cfg.Basis()}
 	d.Policy.Proxy = pod.Spec.identity(cfg)
 	proxy, _ := pod.Spec.proxy()
 	var mistakes Mistakes

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/initflags"
 	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
 	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
@@ -91,7 +92,7 @@ func published() []istioInit {
 func TestPublishedListings(t *testing.T) {
 	netns.RequireRoot(t)
 	for _, seed := range published() {
-		flags, err := redirect.ParseInitFlags(seed.args, nil, redirect.Defaults())
+		flags, err := initflags.Policy(seed.args, nil, redirect.Defaults())
 		if err != nil {
 			t.Fatalf("%s: %v", seed.name, err)
 		}

@@ -1,4 +1,4 @@
-package redirect
+package initflags
 
 import (
 	"fmt"
@@ -10,13 +10,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
 // byPflag reads a command line with the library that istio-init is built with.
 func byPflag(args []string) (map[string]string, error) {
 	set := pflag.NewFlagSet("istio-iptables", pflag.ContinueOnError)
 	set.SetOutput(io.Discard)
-	for _, f := range slices.Concat(initFlags, otherInitFlags) {
+	for _, f := range slices.Concat(flags, otherFlags) {
 		if f.toggle {
 			set.BoolP(f.long, f.short, false, "")
 		} else {
@@ -37,7 +39,7 @@ func byPflag(args []string) (map[string]string, error) {
 func sameAsPflag(t *testing.T, args []string) {
 	t.Helper()
 	want, wantErr := byPflag(args)
-	given := initValues{}
+	given := Values{}
 	err := given.readArgs(args)
 	if (err != nil) != (wantErr != nil) {
 		t.Errorf("%q: error %v, of pflag %v", args, err, wantErr)
@@ -47,7 +49,7 @@ func sameAsPflag(t *testing.T, args []string) {
 	}
 	got := map[string]string{}
 	for name, v := range given {
-		got[name] = v.value
+		got[name] = v.Text
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%q (-pflag +got):\n%s", args, diff)
@@ -125,7 +127,7 @@ func FuzzInitFlags(f *testing.F) {
 		if len(afterProgram(args)) == len(args) {
 			sameAsPflag(t, args)
 		}
-		p, err := ParseInitFlags(args, nil, Defaults())
+		p, err := Policy(args, nil, redirect.Defaults())
 		if err == nil && len(p.Proxy.UIDs) == 0 {
 			t.Errorf("%q: nobody is the proxy: %+v", args, p)
 		}
@@ -145,7 +147,7 @@ func TestTheNamesOfProgramsInFrontAreNoFlags(t *testing.T) {
 		"-p 1 istio-iptables":                      false,
 		"pilot-agent istio-iptables proxy sidecar": false,
 	} {
-		p, err := ParseInitFlags(strings.Fields(line), nil, Defaults())
+		p, err := Policy(strings.Fields(line), nil, redirect.Defaults())
 		if (err == nil) != ok || ok && p.Ports.Outbound != 1 {
 			t.Errorf("%s: accepted %t, want %t: %+v, %v", line, err == nil, ok, p.Ports, err)
 		}
@@ -157,12 +159,12 @@ func TestTheNamesOfProgramsInFrontAreNoFlags(t *testing.T) {
 func TestOtherFlagsOfIstioInitChangeNothing(t *testing.T) {
 	t.Parallel()
 	base := []string{"-p", "15001", "-u", "1337", "-i", "*", "-b", "*"}
-	want, err := ParseInitFlags(base, nil, Defaults())
+	want, err := Policy(base, nil, redirect.Defaults())
 	if err != nil {
 		t.Fatal(err)
 	}
 	check := func(more ...string) {
-		got, err := ParseInitFlags(slices.Concat(base, more), nil, Defaults())
+		got, err := Policy(slices.Concat(base, more), nil, redirect.Defaults())
 		if err != nil {
 			t.Errorf("%q: %v", more, err)
 			return
@@ -171,7 +173,7 @@ func TestOtherFlagsOfIstioInitChangeNothing(t *testing.T) {
 			t.Errorf("%q (-without +with):\n%s", more, diff)
 		}
 	}
-	for _, f := range otherInitFlags {
+	for _, f := range otherFlags {
 		name := "--" + f.long
 		if f.toggle {
 			check(name)
@@ -189,7 +191,7 @@ func TestOtherFlagsOfIstioInitChangeNothing(t *testing.T) {
 func TestNoTwoFlagsOfIstioInitHaveOneName(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for i, f := range slices.Concat(initFlags, otherInitFlags) {
+	for i, f := range slices.Concat(flags, otherFlags) {
 		for _, name := range []string{"--" + f.long, "-" + f.short} {
 			if name == "-" {
 				continue

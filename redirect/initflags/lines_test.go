@@ -1,4 +1,4 @@
-package redirect
+package initflags
 
 import (
 	"net/netip"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
 // words splits a command line; "" is an empty word.
@@ -22,11 +24,11 @@ func words(line string) []string {
 }
 
 // injected is the policy of what the injector's template makes of a pod that asks for nothing.
-func injected() Policy {
-	p := Defaults().basis()
-	p.Mode, p.Groups.All, p.Loopback = ModeRedirect, true, netip.MustParsePrefix("127.0.0.1/32")
-	p.Inbound = Inbound{All: true, ExcludePorts: []uint16{15020, 15021, 15090}}
-	p.Outbound = Outbound{All: true}
+func injected() redirect.Policy {
+	p := redirect.Defaults().Basis()
+	p.Mode, p.Groups.All, p.Loopback = redirect.ModeRedirect, true, netip.MustParsePrefix("127.0.0.1/32")
+	p.Inbound = redirect.Inbound{All: true, ExcludePorts: []uint16{15020, 15021, 15090}}
+	p.Outbound = redirect.Outbound{All: true}
 	return p
 }
 
@@ -36,50 +38,53 @@ func TestTheInjectorsCommandLines(t *testing.T) {
 	const usual = `-p 15001 -z 15006 -u 1337 -m REDIRECT -i * -x "" -b * -d 15090,15021,15020 `
 	for name, row := range map[string]struct {
 		line string
-		set  func(*Policy)
+		set  func(*redirect.Policy)
 	}{
-		"published, Istio 1.6": {usual, func(*Policy) {}},
+		"published, Istio 1.6": {usual, func(*redirect.Policy) {}},
 		"published, Istio 1.0": {
 			`-p 15001 -z 15001 -u 1337 -m REDIRECT -i * -x "" -b 80 -d ""`,
-			func(p *Policy) { p.Ports.Inbound, p.Inbound = 15001, Inbound{Ports: []uint16{80}} },
+			func(p *redirect.Policy) {
+				p.Ports.Inbound, p.Inbound = 15001, redirect.Inbound{Ports: []uint16{80}}
+			},
 		},
 		"by the image's entry point": {
-			"istio-iptables " + usual + "--log_output_level=default:info", func(*Policy) {},
+			"istio-iptables " + usual + "--log_output_level=default:info", func(*redirect.Policy) {},
 		},
 		"rules are another's": {
 			"istio-iptables " + usual + "--log_as_json --run-validation --skip-rule-apply",
-			func(*Policy) {},
+			func(*redirect.Policy) {},
 		},
-		"backends": {usual + "--force-apply --native-nftables", func(*Policy) {}},
+		"backends": {usual + "--force-apply --native-nftables", func(*redirect.Policy) {}},
 		"another user of the proxy": {
 			`-p 15001 -z 15006 -u 1000700000 -m TPROXY -i * -x "" -b * -d 15090,15021,15020`,
-			func(p *Policy) {
-				p.Mode = ModeTProxy
-				p.Proxy = Identity{UIDs: []uint32{1000700000}, GIDs: []uint32{1000700000}}
+			func(p *redirect.Policy) {
+				p.Mode = redirect.ModeTProxy
+				p.Proxy = redirect.Identity{UIDs: []uint32{1000700000}, GIDs: []uint32{1000700000}}
 			},
 		},
 		"all there is": {
 			`pilot-agent istio-iptables -p15002 -z=15007 -e 15009 -u 2 -g 3 -m REDIRECT
 			-i 10.0.0.0/8,2001:db8::/32 -x 10.1.0.0/16 -b 80,443 -d 15090 -q 9000 -o 9001
 			-k vm0 -c eth1 -t 5 -r 6 --redirect-dns --drop-invalid=true --dual-stack`,
-			func(p *Policy) {
+			func(p *redirect.Policy) {
 				p.Ports.Outbound, p.Ports.Inbound, p.Ports.Tunnel = 15002, 15007, 15009
-				p.Proxy = Identity{UIDs: []uint32{2}, GIDs: []uint32{3}}
-				p.Inbound = Inbound{Ports: []uint16{80, 443}, ExcludePorts: []uint16{15090}}
-				p.Outbound = Outbound{
+				p.Proxy = redirect.Identity{UIDs: []uint32{2}, GIDs: []uint32{3}}
+				p.Inbound.All = false
+				p.Inbound.Ports, p.Inbound.ExcludePorts = []uint16{80, 443}, []uint16{15090}
+				p.Outbound = redirect.Outbound{
 					CIDRs:        prefixes("10.0.0.0/8", "2001:db8::/32"),
 					ExcludeCIDRs: prefixes("10.1.0.0/16"),
 					Ports:        []uint16{9000}, ExcludePorts: []uint16{9001},
 				}
-				p.VirtualInterfaces, p.ExcludeInterfaces = []Interface{"vm0"}, []Interface{"eth1"}
+				p.VirtualInterfaces, p.ExcludeInterfaces = []redirect.Interface{"vm0"}, []redirect.Interface{"eth1"}
 				p.Marks.TProxy, p.Marks.Table = 5, 6
-				p.DNS, p.DropInvalid = DNS{Capture: true, Everywhere: true}, true
+				p.DNS, p.DropInvalid = redirect.DNS{Capture: true, Everywhere: true}, true
 			},
 		},
 	} {
 		want := injected()
 		row.set(&want)
-		got, err := ParseInitFlags(words(row.line), nil, Defaults())
+		got, err := Policy(words(row.line), nil, redirect.Defaults())
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -92,7 +97,7 @@ func TestTheInjectorsCommandLines(t *testing.T) {
 // istio-init reads every flag from a variable too, but for the first.
 func TestVariablesStandInForFlags(t *testing.T) {
 	t.Parallel()
-	got, err := ParseInitFlags(nil, map[string]string{
+	got, err := Policy(nil, map[string]string{
 		"ENVOY_PORT":                          "1",
 		"INBOUND_CAPTURE_PORT":                "2",
 		"INBOUND_TUNNEL_PORT":                 "3",
@@ -115,23 +120,23 @@ func TestVariablesStandInForFlags(t *testing.T) {
 		"REDIRECT_DNS":                        "1",
 		"CAPTURE_ALL_DNS":                     "1",
 		"DROP_INVALID":                        "1",
-	}, Defaults())
+	}, redirect.Defaults())
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := injected()
 	want.Ports.Inbound, want.Ports.Tunnel = 2, 3
-	want.Proxy = Identity{UIDs: []uint32{4}, GIDs: []uint32{5}}
-	want.Mode, want.Marks.TProxy, want.Marks.Table = ModeTProxy, 10, 11
-	want.Inbound = Inbound{Ports: []uint16{6}, ExcludePorts: []uint16{7}}
-	want.Outbound = Outbound{
+	want.Proxy = redirect.Identity{UIDs: []uint32{4}, GIDs: []uint32{5}}
+	want.Mode, want.Marks.TProxy, want.Marks.Table = redirect.ModeTProxy, 10, 11
+	want.Inbound = redirect.Inbound{Ports: []uint16{6}, ExcludePorts: []uint16{7}}
+	want.Outbound = redirect.Outbound{
 		CIDRs: prefixes("10.0.0.0/8"), ExcludeCIDRs: prefixes("10.1.0.0/16"),
 		Ports: []uint16{8}, ExcludePorts: []uint16{9},
 	}
-	want.VirtualInterfaces, want.ExcludeInterfaces = []Interface{"vm0"}, []Interface{"eth1"}
-	want.Groups = Groups{Include: []uint32{12}, Exclude: []uint32{13}}
+	want.VirtualInterfaces, want.ExcludeInterfaces = []redirect.Interface{"vm0"}, []redirect.Interface{"eth1"}
+	want.Groups = redirect.Groups{Include: []uint32{12}, Exclude: []uint32{13}}
 	want.Loopback = netip.MustParsePrefix("127.0.0.0/8")
-	want.DNS, want.DropInvalid = DNS{Capture: true, Everywhere: true}, true
+	want.DNS, want.DropInvalid = redirect.DNS{Capture: true, Everywhere: true}, true
 	if diff := cmp.Diff(want, got, byValue); diff != "" {
 		t.Errorf("policy (-want +got):\n%s", diff)
 	}
@@ -140,7 +145,7 @@ func TestVariablesStandInForFlags(t *testing.T) {
 func TestAMistakeInAVariableOfIstioInitNamesIt(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"PROXY_GID": "staff", "ISTIO_OUTBOUND_PORTS": "80,http"}
-	_, err := ParseInitFlags([]string{"-p", "1"}, env, Defaults())
+	_, err := Policy([]string{"-p", "1"}, env, redirect.Defaults())
 	for _, want := range []string{`PROXY_GID: "staff"`, `ISTIO_OUTBOUND_PORTS: "http"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: want %s in it", err, want)
@@ -150,14 +155,14 @@ func TestAMistakeInAVariableOfIstioInitNamesIt(t *testing.T) {
 
 func TestStandInsOfTheClusterCountForIstioInitToo(t *testing.T) {
 	t.Parallel()
-	cfg := Defaults()
+	cfg := redirect.Defaults()
 	cfg.Values = map[string]string{
 		"ISTIO_META_DNS_CAPTURE": "true", "ISTIO_OUTBOUND_OWNER_GROUPS": "7",
 	}
 	for want, env := range map[bool]map[string]string{
 		true: nil, false: {"ISTIO_META_DNS_CAPTURE": "false"},
 	} {
-		p, err := ParseInitFlags(nil, env, cfg)
+		p, err := Policy(nil, env, cfg)
 		if err != nil || p.DNS.Capture != want || !cmp.Equal(p.Groups.Include, []uint32{7}) {
 			t.Errorf("variables %v: %+v, %v", env, p, err)
 		}
@@ -168,20 +173,45 @@ func TestStandInsOfTheClusterCountForIstioInitToo(t *testing.T) {
 // for, but for the variables of flags that the injector's template always writes.
 func TestTheReadmeListsTheVariablesThatOnlyIstioInitReads(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../README.md")
+	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, differences, _ := strings.Cut(string(readme), "differs from istio-init")
 	differences, _, _ = strings.Cut(differences, "\n## ")
 	written := strings.Split("p z u m i x b d", " ")
-	for _, f := range initFlags {
+	for _, f := range flags {
 		for _, name := range f.variables() {
-			_, ofPods := settingOf(name)
+			ofPods := slices.Contains(redirect.Variables(), name)
 			want := !ofPods && !slices.Contains(written, f.short)
 			if listed := strings.Contains(differences, "`"+name+"`"); listed != want && !ofPods {
 				t.Errorf("%s: listed %t, want %t", name, listed, want)
 			}
 		}
+	}
+}
+
+// Read passes on what it was told as it was told it: what it means is another's matter.
+func TestReadJudgesNoValue(t *testing.T) {
+	t.Parallel()
+	got, err := Read(
+		words(`-p http --redirect-dns=1 -i 10.0.0.0/8,,x`),
+		map[string]string{"PROXY_UID": "staff", "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE": "7"},
+		map[string]string{"PROXY_UID": "1", "INVALID_DROP": "maybe"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Values{
+		"envoy-port":         {"-p", "http"},
+		"redirect-dns":       {"--redirect-dns", "true"},
+		"istio-service-cidr": {"-i", "10.0.0.0/8,,x"},
+		"proxy-uid":          {"PROXY_UID", "staff"},
+		"drop-invalid":       {"INVALID_DROP", "false"},
+		OwnerGroups:          {OwnerGroups, "*"},
+		OwnerGroupsExclude:   {OwnerGroupsExclude, "7"},
+		LoopbackCIDR:         {LoopbackCIDR, "127.0.0.1/32"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("values (-want +got):\n%s", diff)
 	}
 }
