@@ -1,8 +1,6 @@
 package compare
 
 import (
-	"slices"
-
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
 )
@@ -102,10 +100,3 @@ func (m *merger) by(f packet.Field, outcomes []outcome, keys []key) ([]outcome, 
 	}
 	return outcomes[:kept], keys[:kept]
 }
-
-// sortByTraffic puts first what a pod most likely has most of.
-func sortByTraffic(differences []Difference) {
-	slices.SortStableFunc(differences, func(a, b Difference) int { return rank(a) - rank(b) })
-}
-
-func rank(Difference) int { return 0 }

@@ -17,6 +17,12 @@ type Value struct{ high, low uint64 }
 // Span is the values from First to Last, both included.
 type Span struct{ First, Last Value }
 
+// Count returns how many values there are, as near as a float comes to it.
+func (s Span) Count() float64 {
+	low := float64(s.Last.low) - float64(s.First.low)
+	return float64(s.Last.high-s.First.high)*(1<<64) + low + 1
+}
+
 // Set is a set of values of one field. The zero Set is empty.
 type Set struct{ spans []Span } // sorted, with a gap between neighbours
 

@@ -8,14 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/test/matrix"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
 // BenchmarkCompile is the default pod's way from facts to rules.
 func BenchmarkCompile(b *testing.B) {
-	r := plain()
+	r := matrix.Plain()
 	for b.Loop() {
-		d, err := redirect.Decide(r.pod, r.config)
+		d, err := redirect.Decide(r.Pod, r.Config)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -25,7 +26,7 @@ func BenchmarkCompile(b *testing.B) {
 
 // BenchmarkApply writes the default pod's rules into a fresh namespace, as every ADD does.
 func BenchmarkApply(b *testing.B) {
-	_, rs := compile(b, plain())
+	_, rs := compile(b, matrix.Plain())
 	applyFresh(b, rs)
 }
 
@@ -33,8 +34,8 @@ func BenchmarkApply(b *testing.B) {
 func BenchmarkApplyDearest(b *testing.B) {
 	const half = redirect.MaxRules/2 - 60
 	list := func(n int) string { return strings.Join(scattered(redirect.IPv4, n), ",") }
-	_, rs := compile(b, annotation("", traffic+"excludeOutboundIPRanges", list(half)).on(
-		annotation("", traffic+"includeOutboundIPRanges", list(half)).on(plain())))
+	_, rs := compile(b, matrix.Annotation("", matrix.Traffic+"excludeOutboundIPRanges", list(half)).On(
+		matrix.Annotation("", matrix.Traffic+"includeOutboundIPRanges", list(half)).On(matrix.Plain())))
 	applyFresh(b, rs)
 }
 
@@ -78,7 +79,7 @@ func BenchmarkVerify(b *testing.B) {
 
 func inNamespace(b *testing.B, f func(dialect, redirect.Ruleset) error) {
 	netns.RequireRoot(b)
-	_, rs := compile(b, plain())
+	_, rs := compile(b, matrix.Plain())
 	for _, d := range dialects(b) {
 		b.Run(d.name, func(b *testing.B) {
 			ns := netns.New(b)
@@ -102,8 +103,8 @@ func BenchmarkNewConnection(b *testing.B) {
 	for _, d := range dialects(b) {
 		for _, n := range []int{1, 1000} {
 			b.Run(fmt.Sprintf("%s/excluded=%d", d.name, n), func(b *testing.B) {
-				_, rs := compile(b, annotation("", traffic+"excludeOutboundIPRanges",
-					strings.Join(scattered(redirect.IPv4, n), ",")).on(plain()))
+				_, rs := compile(b, matrix.Annotation("", matrix.Traffic+"excludeOutboundIPRanges",
+					strings.Join(scattered(redirect.IPv4, n), ",")).On(matrix.Plain()))
 				pod := netns.NewPod(b, netns.Options{})
 				apply(b, d, pod.NS, rs)
 				pod.Run(b, "table ip quiet {\n chain out {\n type filter hook postrouting "+

@@ -12,6 +12,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
 	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
 	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
+	"github.com/sidecar-cni/sidecar-cni/test/matrix"
 )
 
 // sampleMatches has one condition each, for every field of Match, and packets that differ just in
@@ -214,7 +215,7 @@ func TestEveryWordHasAnEchoRowAndAFateRow(t *testing.T) {
 		}
 	}
 	all := calls()
-	for _, r := range alone() {
+	for _, r := range matrix.Alone() {
 		_, rs := compile(t, r)
 		for _, c := range rs.Chains {
 			for _, rule := range c.Rules {

@@ -16,6 +16,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
 	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
+	"github.com/sidecar-cni/sidecar-cni/test/matrix"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
@@ -264,7 +265,7 @@ func wantFates(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Rule
 }
 
 // inPodsWithNeighbours runs f for every request in every dialect, in a pod that can talk.
-func inPodsWithNeighbours(t *testing.T, requests []request,
+func inPodsWithNeighbours(t *testing.T, requests []matrix.Request,
 	f func(*testing.T, *netns.Pod, redirect.Policy, redirect.Ruleset)) {
 	netns.RequireRoot(t)
 	for _, d := range dialects(t) {
@@ -302,7 +303,7 @@ func awaitRoute(t testing.TB, ns *netns.NS, addr string) {
 // TestFates makes every call in a pod of every option by itself.
 func TestFates(t *testing.T) {
 	all := calls()
-	inPodsWithNeighbours(t, alone(),
+	inPodsWithNeighbours(t, matrix.Alone(),
 		func(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Ruleset) {
 			listen(t, pod, p)
 			wantFates(t, pod, p, rs, all)
@@ -313,7 +314,7 @@ func TestFates(t *testing.T) {
 // and every run.
 func TestFatesOfPairs(t *testing.T) {
 	all := calls()
-	inPodsWithNeighbours(t, pairs(),
+	inPodsWithNeighbours(t, matrix.Pairs(),
 		func(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Ruleset) {
 			const some = 60
 			random := rand.New(rand.NewPCG(1, uint64(len(redirect.Explain(rs)))))

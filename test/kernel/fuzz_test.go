@@ -5,18 +5,19 @@ import (
 	"testing"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/test/matrix"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
 // FuzzAcceptedPoliciesAreTaken asks the kernel to take whatever Decide accepts, in every dialect.
 func FuzzAcceptedPoliciesAreTaken(f *testing.F) {
 	netns.RequireRoot(f)
-	for _, r := range append(alone(), pairs()[:40]...) {
-		a, env := r.pod.Annotations, proxy(&r).Env
+	for _, r := range append(matrix.Alone(), matrix.Pairs()[:40]...) {
+		a, env := r.Pod.Annotations, matrix.Proxy(&r).Env
 		f.Add(a["sidecar.istio.io/interceptionMode"] == "TPROXY",
-			a[traffic+"includeOutboundIPRanges"], a[traffic+"excludeOutboundIPRanges"],
-			a[traffic+"includeInboundPorts"], a[traffic+"excludeOutboundPorts"],
-			a[traffic+"excludeInterfaces"],
+			a[matrix.Traffic+"includeOutboundIPRanges"], a[matrix.Traffic+"excludeOutboundIPRanges"],
+			a[matrix.Traffic+"includeInboundPorts"], a[matrix.Traffic+"excludeOutboundPorts"],
+			a[matrix.Traffic+"excludeInterfaces"],
 			a["sidecar-cni.io/excludeOutboundUIDs"], env["ISTIO_OUTBOUND_OWNER_GROUPS"],
 			env["ISTIO_META_DNS_CAPTURE"])
 	}
@@ -25,21 +26,21 @@ func FuzzAcceptedPoliciesAreTaken(f *testing.F) {
 	all := dialects(f)
 	f.Fuzz(func(t *testing.T, tproxy bool, include, exclude, inbound, outbound, interfaces, uids,
 		groups, dns string) {
-		r := plain()
+		r := matrix.Plain()
 		if tproxy {
-			options[0].set(&r)
+			matrix.Options[0].Set(&r)
 		}
-		maps.Copy(r.pod.Annotations, map[string]string{
-			traffic + "includeOutboundIPRanges":  include,
-			traffic + "excludeOutboundIPRanges":  exclude,
-			traffic + "includeInboundPorts":      inbound,
-			traffic + "excludeOutboundPorts":     outbound,
-			traffic + "excludeInterfaces":        interfaces,
-			"sidecar-cni.io/excludeOutboundUIDs": uids,
+		maps.Copy(r.Pod.Annotations, map[string]string{
+			matrix.Traffic + "includeOutboundIPRanges": include,
+			matrix.Traffic + "excludeOutboundIPRanges": exclude,
+			matrix.Traffic + "includeInboundPorts":     inbound,
+			matrix.Traffic + "excludeOutboundPorts":    outbound,
+			matrix.Traffic + "excludeInterfaces":       interfaces,
+			"sidecar-cni.io/excludeOutboundUIDs":       uids,
 		})
-		proxy(&r).Env["ISTIO_OUTBOUND_OWNER_GROUPS"], proxy(&r).
+		matrix.Proxy(&r).Env["ISTIO_OUTBOUND_OWNER_GROUPS"], matrix.Proxy(&r).
 			Env["ISTIO_META_DNS_CAPTURE"] = groups, dns
-		d, err := redirect.Decide(r.pod, r.config)
+		d, err := redirect.Decide(r.Pod, r.Config)
 		if err != nil || d.Skip != "" {
 			return
 		}

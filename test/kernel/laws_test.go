@@ -7,11 +7,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/test/matrix"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
 // inPods runs f for every request in every dialect, each in a fresh namespace.
-func inPods(t *testing.T, requests []request,
+func inPods(t *testing.T, requests []matrix.Request,
 	f func(*testing.T, dialect, *netns.NS, redirect.Ruleset)) {
 	netns.RequireRoot(t)
 	for _, d := range dialects(t) {
@@ -90,7 +91,7 @@ func settled(routes string) string {
 // TestLaws holds echo, verify and twice-is-once for every option by itself, with all that a ruleset
 // may change.
 func TestLaws(t *testing.T) {
-	inPods(t, alone(), func(t *testing.T, d dialect, ns *netns.NS, rs redirect.Ruleset) {
+	inPods(t, matrix.Alone(), func(t *testing.T, d dialect, ns *netns.NS, rs redirect.Ruleset) {
 		ns.RaiseLoopback(t)
 		before := everything(t, d, ns)
 		apply(t, d, ns, rs)
@@ -115,7 +116,7 @@ func TestLaws(t *testing.T) {
 
 // TestLawsOfPairs holds the same for every option with every other, as far as the rules go.
 func TestLawsOfPairs(t *testing.T) {
-	inPods(t, pairs(), func(t *testing.T, d dialect, ns *netns.NS, rs redirect.Ruleset) {
+	inPods(t, matrix.Pairs(), func(t *testing.T, d dialect, ns *netns.NS, rs redirect.Ruleset) {
 		apply(t, d, ns, rs)
 		wantEcho(t, d, ns, rs)
 		wantSilence(t, d, ns, rs)
@@ -132,7 +133,7 @@ func wantEcho(t testing.TB, d dialect, ns *netns.NS, rs redirect.Ruleset) {
 }
 
 func TestTwoPens(t *testing.T) {
-	inPods(t, alone(), func(t *testing.T, d dialect, ns *netns.NS, rs redirect.Ruleset) {
+	inPods(t, matrix.Alone(), func(t *testing.T, d dialect, ns *netns.NS, rs redirect.Ruleset) {
 		other := netns.New(t)
 		apply(t, d, ns, rs)
 		d.load(t, other, rs)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/test/matrix"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
@@ -35,8 +36,8 @@ func TestLongLists(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%s/%d", d.name, f, n), func(t *testing.T) {
 					t.Parallel()
 					want := scattered(f, n)
-					r := annotation("", traffic+"excludeOutboundIPRanges", strings.Join(want, ",")).
-						on(plain())
+					r := matrix.Annotation("", matrix.Traffic+"excludeOutboundIPRanges", strings.Join(want, ",")).
+						On(matrix.Plain())
 					_, rs := compile(t, r)
 					ns := netns.New(t)
 					apply(t, d, ns, rs)

@@ -9,6 +9,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/initflags"
 	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
 	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
+	"github.com/sidecar-cni/sidecar-cni/test/matrix"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
@@ -18,7 +19,7 @@ import (
 type istioInit struct {
 	name  string
 	args  []string
-	pod   request
+	pod   matrix.Request
 	fates map[call]uint16
 }
 
@@ -41,14 +42,14 @@ func enters(to string) call {
 }
 
 func published() []istioInit {
-	older := annotation("", traffic+"includeInboundPorts", "80").on(plain())
-	older.config.Ports.Inbound = 15001
+	older := matrix.Annotation("", matrix.Traffic+"includeInboundPorts", "80").On(matrix.Plain())
+	older.Config.Ports.Inbound = 15001
 	return []istioInit{
 		{
 			name: "Istio 1.6",
 			args: []string{"-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*",
 				"-x", "", "-b", "*", "-d", "15090,15021,15020"},
-			pod: plain(),
+			pod: matrix.Plain(),
 			fates: map[call]uint16{
 				enters("10.244.0.2:80"): 15006, enters("10.244.0.2:8080"): 15006,
 				enters("10.244.0.2:53"):    15006,

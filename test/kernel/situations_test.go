@@ -16,14 +16,16 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
 	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
+	"github.com/sidecar-cni/sidecar-cni/test/matrix"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
 // with returns the default pod with options on, by name.
-func with(names ...string) request {
-	r := plain()
+func with(names ...string) matrix.Request {
+	r := matrix.Plain()
 	for _, name := range names {
-		r = options[slices.IndexFunc(options, func(o option) bool { return o.name == name })].on(r)
+		r = matrix.Options[slices.IndexFunc(matrix.Options,
+			func(o matrix.Option) bool { return o.Name == name })].On(r)
 	}
 	return r
 }
@@ -36,7 +38,7 @@ func inFamily(calls []call, f redirect.Family) []call {
 // TestNobodyAnswersPastAProxyThatIsDown stops the proxy and makes every call that it would have
 // had.
 func TestNobodyAnswersPastAProxyThatIsDown(t *testing.T) {
-	requests := []request{with("dns"), with("tproxy", "dns everywhere"),
+	requests := []matrix.Request{with("dns"), with("tproxy", "dns everywhere"),
 		with("tproxy", "include inbound ports")}
 	inPodsWithNeighbours(t, requests,
 		func(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Ruleset) {
@@ -77,7 +79,7 @@ func TestNamespacesAsTheyCome(t *testing.T) {
 		{"another user namespace", netns.Options{UserNamespace: true}},
 	} {
 		for _, d := range dialects(t) {
-			for _, r := range []request{with("dns"), with("tproxy", "exclude uids")} {
+			for _, r := range []matrix.Request{with("dns"), with("tproxy", "exclude uids")} {
 				t.Run(tt.name+"/"+d.name+"/"+testName(r), func(t *testing.T) {
 					t.Parallel()
 					asItComes(t, tt.options, d, r)
@@ -87,7 +89,7 @@ func TestNamespacesAsTheyCome(t *testing.T) {
 	}
 }
 
-func asItComes(t *testing.T, o netns.Options, d dialect, r request) {
+func asItComes(t *testing.T, o netns.Options, d dialect, r matrix.Request) {
 	t.Helper()
 	p, rs := compile(t, r)
 	pod := netns.NewPod(t, o)
@@ -132,7 +134,7 @@ func everyNth(all []call, n int) []call {
 // TestTProxyKeepsTheClient follows a connection through a transparent proxy: it sees the client's
 // address, and so does the app that it calls as the client.
 func TestTProxyKeepsTheClient(t *testing.T) {
-	inPodsWithNeighbours(t, []request{with("tproxy")},
+	inPodsWithNeighbours(t, []matrix.Request{with("tproxy")},
 		func(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Ruleset) {
 			listen(t, pod, p)
 			for _, tt := range []struct{ client, pod netip.Addr }{
@@ -162,7 +164,7 @@ func TestPacketsWithoutASocket(t *testing.T) {
 	for _, d := range dialects(t) {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
-			_, rs := compile(t, plain())
+			_, rs := compile(t, matrix.Plain())
 			pod := netns.NewPod(t, netns.Options{})
 			apply(t, d, pod.NS, rs)
 			to := netip.AddrPortFrom(netns.PodIPv4, 8080)
@@ -296,8 +298,8 @@ func TestAnswersOfNameserversAreTold(t *testing.T) {
 func TestInvalidPacketsAreDropped(t *testing.T) {
 	netns.RequireRoot(t)
 	for _, d := range dialects(t) {
-		for name, r := range map[string]request{"dropped": with("drop invalid"),
-			"let in": plain()} {
+		for name, r := range map[string]matrix.Request{"dropped": with("drop invalid"),
+			"let in": matrix.Plain()} {
 			t.Run(d.name+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				policy, rs := compile(t, r)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/test/matrix"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
@@ -135,16 +136,17 @@ func altered(spec string) string {
 
 // busy is a pod whose rules have every match and action.
 func busy(t testing.TB) redirect.Ruleset {
-	r := plain()
-	r.name = "busy"
+	r := matrix.Plain()
+	r.Name = "busy"
 	for _, name := range []string{
 		"tproxy", "exclude CIDRs", "include CIDRs", "exclude inbound ports",
 		"include outbound ports", "exclude one outbound port",
 		"exclude interfaces by prefix", "virtual interface", "exclude uids", "dns", "drop invalid",
 		"include groups", "several proxy users",
 	} {
-		i := slices.IndexFunc(options, func(o option) bool { return o.name == name })
-		options[i].set(&r)
+		i := slices.IndexFunc(matrix.Options,
+			func(o matrix.Option) bool { return o.Name == name })
+		matrix.Options[i].Set(&r)
 	}
 	_, rs := compile(t, r)
 	return rs
@@ -263,7 +265,7 @@ func TestForeignRulesAreRefused(t *testing.T) {
 	for _, d := range dialects(t)[1:] {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
-			_, rs := compile(t, plain())
+			_, rs := compile(t, matrix.Plain())
 			ns := netns.New(t)
 			program := strings.Replace(d.name, "iptables-", "ip6tables-", 1)
 			ns.Run(t, "*nat\n:ISTIO_OUTPUT - [0:0]\n-A ISTIO_OUTPUT -j RETURN\nCOMMIT\n",

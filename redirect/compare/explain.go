@@ -1,0 +1,144 @@
+package compare
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
+)
+
+// Words are what sentences about differences are made of, beside the differences.
+type Words struct {
+	A, B     string            // the sides, such as istio-init and sidecar-cni
+	Proxy    redirect.Identity // whose packets are called the proxy's
+	Purposes []Purpose         // which differences are on purpose; may be nil
+}
+
+// Explain says each difference in a sentence, one a line. What is so in both families is said once.
+// What no kernel would see is counted only.
+func Explain(differences []Difference, w Words) string {
+	possible := slices.DeleteFunc(slices.Clone(differences),
+		func(d Difference) bool { return !occurs(d.Class) })
+	families := map[string]int{}
+	for _, d := range possible {
+		families[w.sentence(d, "")]++
+	}
+	var b strings.Builder
+	for _, d := range possible {
+		text := w.sentence(d, "")
+		switch families[text] {
+		case 0: // said already
+		case 1:
+			fmt.Fprintln(&b, w.sentence(d, d.Class.Family.String()))
+		default:
+			fmt.Fprintln(&b, text)
+		}
+		families[text] = 0
+	}
+	if n := len(differences) - len(possible); n > 0 {
+		fmt.Fprintf(&b, "%d more would take marks on packets that have none yet.\n", n)
+	}
+	return b.String()
+}
+
+// occurs reports whether a kernel may see packets of a class. What enters a network namespace has
+// no mark, and neither has a connection that begins.
+func occurs(c packet.Class) bool {
+	unmarked := func(f packet.Field) bool {
+		in, _ := packet.Range(0, 0).Meets(c.Of(f))
+		return in
+	}
+	later := packet.Numbers(redirect.Established, redirect.Related)
+	known, _ := later.Meets(c.Of(packet.State))
+	return (c.Leaves || unmarked(packet.PacketMark)) && (known || unmarked(packet.ConnMark))
+}
+
+// sentence says which packets differ, what becomes of them on either side, and why.
+func (w Words) sentence(d Difference, family string) string {
+	a, b := verb(d.A), verb(d.B)
+	if a == b {
+		a, b = a+rest(d.A, d.B), b+rest(d.B, d.A)
+	}
+	why := cmp.Or(reason(d.B, d.A), "no rule is about it")
+	if i := slices.IndexFunc(w.Purposes, func(p Purpose) bool { return p.About(d) }); i >= 0 {
+		why = w.Purposes[i].Reason
+	}
+	return fmt.Sprintf("%s: %s %s, %s %s: %s.", w.subject(d.Class, family), w.A, a, w.B, b, why)
+}
+
+// verb says what a side does with the packets.
+func verb(f packet.Fate) string {
+	switch f.Outcome {
+	case packet.Redirected:
+		return fmt.Sprintf("redirects it to %d", f.Port)
+	case packet.Handed:
+		return fmt.Sprintf("hands it to %d", f.Port)
+	case packet.Dropped:
+		return "drops it"
+	case packet.Passes:
+	}
+	return "lets it pass"
+}
+
+// rest says in what else a fate differs from another.
+func rest(f, other packet.Fate) string {
+	var words []string
+	add := func(differs bool, format string, args ...any) {
+		if differs {
+			words = append(words, fmt.Sprintf(format, args...))
+		}
+	}
+	add(f.Local && !other.Local, "within the pod")
+	add(!f.Local && other.Local, "out of the pod")
+	add(f.Mark != other.Mark, "with %s mark", f.Mark)
+	add(f.ConnMark != other.ConnMark, "in a connection with %s mark", f.ConnMark)
+	add(f.Zone != other.Zone, "in zone %d", f.Zone)
+	return " " + strings.Join(words, ", ")
+}
+
+// reason is why a side does what it does: it is said by the rule that led to the redirection, or
+// by the last one of the table in which the other side acts.
+func reason(f, other packet.Fate) string {
+	if captures(f) {
+		last := len(f.Met) - 1
+		for last > 0 && !slices.Contains(acting, verbOf(f.Met[last])) {
+			last--
+		}
+		if last > 0 && verbOf(f.Met[last-1]) == redirect.Jump {
+			last--
+		}
+		return whyOf(f.Met[last])
+	}
+	table := redirect.Raw
+	for _, m := range slices.Concat(other.Met, f.Met) {
+		if captures(other) && slices.Contains(acting, verbOf(m)) || !captures(other) {
+			table = m.Table
+		}
+	}
+	for _, m := range slices.Backward(f.Met) {
+		if m.Table == table && verbOf(m) != redirect.Jump {
+			return whyOf(m)
+		}
+	}
+	return ""
+}
+
+var acting = []redirect.Verb{redirect.Redirect, redirect.TProxy}
+
+func captures(f packet.Fate) bool {
+	return f.Outcome == packet.Redirected || f.Outcome == packet.Handed
+}
+
+// verbOf and whyOf know nothing of the lines of a listing.
+func verbOf(m packet.Met) redirect.Verb {
+	rule, _ := m.Rule.(redirect.Rule)
+	return rule.Then.Verb
+}
+
+func whyOf(m packet.Met) string {
+	rule, _ := m.Rule.(redirect.Rule)
+	return rule.Why
+}
