@@ -124,14 +124,19 @@ func (p Packet) Class() Class {
 }
 
 // Has reports whether a packet is in the class.
-func (c Class) Has(p Packet) bool {
-	one := p.Class()
+func (c Class) Has(p Packet) bool { return c.Meets(p.Class()) }
+
+// Meets reports whether a packet is in both classes.
+func (c Class) Meets(o Class) bool {
+	if c.Leaves != o.Leaves || c.Family != o.Family {
+		return false
+	}
 	for _, f := range Fields {
-		if in, _ := one.sets[f].Meets(c.sets[f]); !in {
+		if in, _ := o.sets[f].Meets(c.sets[f]); !in {
 			return false
 		}
 	}
-	return one.Leaves == c.Leaves && one.Family == c.Family
+	return true
 }
 
 // usual is what an example has, if it may: the first of these, by field.
