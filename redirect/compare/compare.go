@@ -30,6 +30,7 @@ type Difference struct {
 	Class   packet.Class  // all packets that the two sides treat so
 	A, B    packet.Fate   // of each packet of Class; Met is that of Example
 	Example packet.Packet // one of Class, as usual as it can be
+	Reason  string        // why it is on purpose, see Separate; else empty
 }
 
 // Compare returns where the fates of all packets differ.

@@ -12,9 +12,8 @@ import (
 
 // Words are what sentences about differences are made of, beside the differences.
 type Words struct {
-	A, B     string            // the sides, such as istio-init and sidecar-cni
-	Proxy    redirect.Identity // whose packets are called the proxy's
-	Purposes []Purpose         // which differences are on purpose; may be nil
+	A, B  string            // the sides, such as istio-init and sidecar-cni
+	Proxy redirect.Identity // whose packets are called the proxy's
 }
 
 // Explain says each difference in a sentence, one a line. What is so in both families is said once.
@@ -62,10 +61,7 @@ func (w Words) sentence(d Difference, family string) string {
 	if a == b {
 		a, b = a+rest(d.A, d.B), b+rest(d.B, d.A)
 	}
-	why := cmp.Or(reason(d.B, d.A), "no rule is about it")
-	if i := slices.IndexFunc(w.Purposes, func(p Purpose) bool { return p.About(d) }); i >= 0 {
-		why = w.Purposes[i].Reason
-	}
+	why := cmp.Or(d.Reason, reason(d.B, d.A), "no rule is about it")
 	return fmt.Sprintf("%s: %s %s, %s %s: %s.", w.subject(d.Class, family), w.A, a, w.B, b, why)
 }
 

@@ -118,6 +118,7 @@ func conditions(m redirect.Match) []condition {
 		ask(mark.Value != 0, f, packet.Numbers(mark.Value), mark.Not)
 	}
 	mark(packet.PacketMark, m.Mark)
+	ask(m.ConnMark.Value != 0, packet.State, packet.Numbers(redirect.Invalid), true)
 	mark(packet.ConnMark, m.ConnMark)
 	states := slices.DeleteFunc(slices.Clone(redirect.States),
 		func(s redirect.State) bool { return m.State&s == 0 })

@@ -145,7 +145,11 @@ func (w *walk) set(f packet.Field, to packet.Set) {
 	w.now, w.from[f] = w.now.With(f, to), packet.NoField
 }
 
+// copy copies a mark. An invalid packet has no connection, and so neither gets nor gives one.
 func (w *walk) copy(f, from packet.Field) {
+	if w.is(packet.State, packet.Numbers(redirect.Invalid)) {
+		return
+	}
 	w.now, w.from[f] = w.now.With(f, w.now.Of(from)), w.from[from]
 }
 
@@ -168,7 +172,7 @@ func (w *walk) act(a redirect.Action) (done bool) {
 		w.copy(packet.PacketMark, packet.ConnMark)
 		return false
 	case redirect.SetZone:
-		if w.fate.Zone == 0 {
+		if w.fate.Zone == 0 && !w.fate.Local { // over lo it is tracked already
 			w.fate.Zone = a.Zone
 		}
 		return false

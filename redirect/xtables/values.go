@@ -170,7 +170,7 @@ func portList(_ redirect.Family, s string) (all packet.Set, err error) {
 		if err != nil {
 			return all, err
 		}
-		all = all.Or(set)
+		all = packet.Union(all, set)
 	}
 	return all, nil
 }
@@ -182,7 +182,7 @@ func states(_ redirect.Family, s string) (all packet.Set, err error) {
 		if i < 0 {
 			return all, wanted("new, established, related or invalid", word)
 		}
-		all = all.Or(packet.Numbers(redirect.States[i]))
+		all = packet.Union(all, packet.Numbers(redirect.States[i]))
 	}
 	return all, nil
 }

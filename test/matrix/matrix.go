@@ -77,6 +77,10 @@ var Options = []Option{
 	Annotation("include no CIDR", Traffic+"includeOutboundIPRanges", ""),
 	Annotation("include loopback", Traffic+"includeOutboundIPRanges",
 		"127.0.0.0/8,198.51.100.0/24"),
+	Annotation("include a mapped CIDR", Traffic+"includeOutboundIPRanges",
+		"::ffff:198.51.100.0/120,2001:db8:c::/48"),
+	Annotation("exclude a mapped CIDR", Traffic+"excludeOutboundIPRanges",
+		"::ffff:203.0.113.0/120"),
 	Annotation("include all of IPv4", Traffic+"includeOutboundIPRanges", "0.0.0.0/0"),
 	Annotation("exclude CIDRs", Traffic+"excludeOutboundIPRanges",
 		"198.51.100.0/25,198.51.100.128/26,203.0.113.0/24,2001:db8:c::/48,2001:db8:d::/48"),
@@ -121,6 +125,10 @@ var Options = []Option{
 	{"other ports", "config", func(r *Request) {
 		r.Config.Ports = redirect.Listen{Outbound: 25001, Inbound: 25006, Tunnel: 25008, DNS: 25053}
 		r.Config.Marks = redirect.Marks{TProxy: 77, SelfCall: 78, Table: 79}
+	}},
+	{"other ports by flags", "config", func(r *Request) {
+		r.Config.Ports.Outbound, r.Config.Ports.Inbound, r.Config.Ports.Tunnel = 25001, 25006, 25008
+		r.Config.Marks.TProxy, r.Config.Marks.Table = 77, 79
 	}},
 }
 
