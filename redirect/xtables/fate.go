@@ -62,10 +62,10 @@ func start(c packet.Class) *walk {
 	return w
 }
 
+// arriveByLo has the packet come in again. It has no socket then, but no rule can ask there.
 func (w *walk) arriveByLo() {
 	w.fate.Local, w.zoned = true, true
 	w.now[in], w.now[out] = value{set: packet.Names("lo")}, value{set: packet.Names("")}
-	w.now[packet.Socket] = value{set: packet.Range(0, 0)}
 }
 
 // is reports whether the field is in the set. If only some of the packets have it there, the walk

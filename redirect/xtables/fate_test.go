@@ -79,6 +79,8 @@ var listings = map[string]struct {
 		{"routed by mark", all(to("1.2.3.4:81"), state(redirect.Established)), packet.Fate{Local: true, Mark: packet.Mark{Value: 1337}}, ""},
 		{"accepted in mangle, asked in nat", all(owner(150, 6), to("1.2.3.4:81")), packet.Fate{Outcome: packet.Redirected, Port: 15001, Local: true}, ""},
 		{"one of its owners", all(owner(150, 5), to("1.2.3.4:80")), packet.Fate{Outcome: packet.Redirected, Port: 15001, Local: true}, "mangle OUTPUT 2, nat OUTPUT 2"},
+		{"an invalid packet meets no mark of a connection", all(owner(1, 1), to("1.2.3.4:80"), marked(3, 4), state(redirect.Invalid)),
+			packet.Fate{Mark: packet.Mark{Value: 3}, ConnMark: packet.Mark{Value: 4}}, "mangle OUTPUT 2"},
 		{"invalid on lo", all(lo, state(redirect.Invalid), to("1.2.3.4:80")), packet.Fate{Outcome: packet.Dropped, Local: true}, ""},
 		{"dropped before it leaves", all(lo, at("192.168.3.4:22")), packet.Fate{Outcome: packet.Dropped}, ""},
 		{"given back", all(to("1.2.3.4:80"), marked(3, 4)), packet.Fate{Outcome: packet.Redirected, Port: 15001, Local: true, Mark: packet.Mark{Value: 4}, ConnMark: packet.Mark{Value: 4}}, ""},

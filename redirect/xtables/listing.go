@@ -34,7 +34,6 @@ var tables = map[string]struct {
 var (
 	counters = regexp.MustCompile(`^\[\d+:\d+\]\s*`)
 	words    = regexp.MustCompile(`"((?:[^"\\]|\\.)*)"|[^\s"]+|"`)
-	escaped  = regexp.MustCompile(`\\(.)`)
 )
 
 // listing reads the text of one family.
@@ -99,7 +98,7 @@ func (l *listing) line(text string) error {
 		case word[0] == `"`:
 			return errors.New("a quote is not closed")
 		case word[0][0] == '"':
-			word[0] = escaped.ReplaceAllString(word[1], "$1")
+			word[0] = word[1] // with its backslashes, which only comments have
 		}
 		found = append(found, word[0])
 	}

@@ -125,7 +125,7 @@ func number(s string, bits int) (uint32, error) {
 func wholeMark(s string, bits int) (uint32, error) {
 	value, mask, masked := strings.Cut(s, "/")
 	if n, err := number(mask, 32); masked && (bits < 32 || err != nil || n != math.MaxUint32) {
-		return 0, wanted("no mask but 0xffffffff", s)
+		return 0, wanted("a number without a mask, or of 32 bits with 0xffffffff", s)
 	}
 	return number(value, bits)
 }
