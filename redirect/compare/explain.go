@@ -23,15 +23,15 @@ func Explain(differences []Difference, w Words) string {
 		func(d Difference) bool { return !occurs(d.Class) })
 	families := map[string]int{}
 	for _, d := range possible {
-		families[w.sentence(d, "")]++
+		families[w.sentence(d, false)]++
 	}
 	var b strings.Builder
 	for _, d := range possible {
-		text := w.sentence(d, "")
+		text := w.sentence(d, false)
 		switch families[text] {
 		case 0: // said already
 		case 1:
-			fmt.Fprintln(&b, w.sentence(d, d.Class.Family.String()))
+			fmt.Fprintln(&b, w.sentence(d, true))
 		default:
 			fmt.Fprintln(&b, text)
 		}
@@ -56,13 +56,17 @@ func occurs(c packet.Class) bool {
 }
 
 // sentence says which packets differ, what becomes of them on either side, and why.
-func (w Words) sentence(d Difference, family string) string {
+func (w Words) sentence(d Difference, withFamily bool) string {
+	subject, shown := packet.Describe(d.Class, w.Proxy)
+	if withFamily && !shown {
+		subject += " over " + d.Class.Family.String()
+	}
 	a, b := verb(d.A), verb(d.B)
 	if a == b {
 		a, b = a+rest(d.A, d.B), b+rest(d.B, d.A)
 	}
 	why := cmp.Or(d.Reason, reason(d.B, d.A), "no rule is about it")
-	return fmt.Sprintf("%s: %s %s, %s %s: %s.", w.subject(d.Class, family), w.A, a, w.B, b, why)
+	return fmt.Sprintf("%s: %s %s, %s %s: %s.", subject, w.A, a, w.B, b, why)
 }
 
 // verb says what a side does with the packets.

@@ -135,7 +135,7 @@ func all(d Difference, applies bool) *packet.Question {
 
 // arrives reports whether the packets come in, be it from the pod itself.
 func arrives(d Difference) bool {
-	return !d.Class.Leaves || d.Class.Of(packet.Interface).Equal(lo)
+	return !d.Class.Leaves || d.Class.Of(packet.Interface).Equal(packet.Names("lo"))
 }
 
 func names(list []redirect.Interface) packet.Set {

@@ -43,24 +43,23 @@ type enumeration struct {
 	states         []redirect.State
 }
 
-// enumerate finds the pieces of the rules of two rulesets.
-func enumerate(a, b redirect.Ruleset) enumeration {
+// enumerate finds the pieces of the rules of rulesets.
+func enumerate(rulesets ...redirect.Ruleset) enumeration {
 	c := usualConstants()
-	c.of(a)
-	c.of(b)
 	var rules []redirect.Rule
-	for _, chain := range slices.Concat(a.Chains, b.Chains) {
-		rules = append(rules, chain.Rules...)
+	for _, rs := range rulesets {
+		c.of(rs)
+		for _, chain := range rs.Chains {
+			rules = append(rules, chain.Rules...)
+		}
+		for _, route := range rs.Routes {
+			rules = append(rules, redirect.Rule{Then: redirect.Action{Mark: route.Mark}})
+		}
 	}
 	for _, r := range slices.Clone(rules) { // what a rule does may be what another asks
 		then := redirect.Match{Mark: redirect.Mark{Value: r.Then.Mark},
 			ConnMark: redirect.Mark{Value: r.Then.Mark}}
 		rules = append(rules, redirect.Rule{If: then})
-	}
-	for _, route := range slices.Concat(a.Routes, b.Routes) {
-		rules = append(rules, redirect.Rule{If: redirect.Match{
-			Mark:     redirect.Mark{Value: route.Mark},
-			ConnMark: redirect.Mark{Value: route.Mark}}})
 	}
 	in := func(list []netip.Prefix, a netip.Addr) bool {
 		return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
@@ -175,29 +174,43 @@ func TestEachChangeIsSeen(t *testing.T) {
 		t.Run(strings.ReplaceAll(r.Name, " ", "_"), func(t *testing.T) {
 			t.Parallel()
 			rs := redirect.Compile(policyOf(t, r))
-			whole := simulate.New(rs)
-			reported, silent, tried := 0, 0, 0
+			var c changesTried
 			for _, m := range mutants(rs) {
-				changed := simulate.New(m.rules)
-				if len(compare.Compare(whole, changed)) > 0 {
-					reported++
-					continue
-				}
-				silent++
-				enumerate(rs, m.rules).each(func(p packet.Packet) bool {
-					tried++
-					if !same(fateOf(whole, p.Class()), fateOf(changed, p.Class())) {
-						t.Errorf("%s is not reported, and %+v (owner %+v) has another fate", m.name, p,
-							p.Owner)
-						return false
-					}
-					return true
-				})
+				c.try(t, simulate.New(rs), simulate.New(m.rules), m.name,
+					func() enumeration { return enumerate(rs, m.rules) })
 			}
-			t.Logf("%d changes reported, %d concern none of %d packets", reported, silent, tried)
-			if reported < 20 {
-				t.Errorf("only %d changes reported", reported)
-			}
+			c.report(t)
 		})
+	}
+}
+
+// changesTried counts what became of changes.
+type changesTried struct{ reported, silent, packets int }
+
+// try wants a change to be reported, or to concern none of the packets that are there.
+func (c *changesTried) try(t *testing.T, whole, changed compare.Side, name string,
+	packets func() enumeration) {
+	t.Helper()
+	if len(compare.Compare(whole, changed)) > 0 {
+		c.reported++
+		return
+	}
+	c.silent++
+	packets().each(func(p packet.Packet) bool {
+		c.packets++
+		one := p.Class()
+		if same(fateOf(whole, one), fateOf(changed, one)) {
+			return true
+		}
+		t.Errorf("%s is not reported, and %+v (owner %+v) has another fate", name, p, p.Owner)
+		return false
+	})
+}
+
+func (c *changesTried) report(t *testing.T) {
+	t.Helper()
+	t.Logf("%d changes reported, %d concern none of %d packets", c.reported, c.silent, c.packets)
+	if c.reported < 20 {
+		t.Errorf("only %d changes reported", c.reported)
 	}
 }

@@ -37,7 +37,7 @@ func sortByTraffic(differences []Difference) {
 }
 
 func traffic(c packet.Class) float64 {
-	all := whole(c)
+	all := c.Whole()
 	product := 1.0
 	for _, f := range packet.Fields {
 		part, rest := 0.0, 1.0

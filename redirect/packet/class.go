@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"net/netip"
+	"slices"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
@@ -77,6 +78,13 @@ func Everything() []Class {
 		}
 	}
 	return classes
+}
+
+// Whole returns all packets of the direction and family of the class.
+func (c Class) Whole() Class {
+	all := Everything()
+	return all[slices.IndexFunc(all,
+		func(o Class) bool { return o.Leaves == c.Leaves && o.Family == c.Family })]
 }
 
 // Of returns the values that a field has among the packets.

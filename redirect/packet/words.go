@@ -1,13 +1,11 @@
-package compare
+package packet
 
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
-	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
 )
 
 // localhost is what loopback may be, the widest first.
@@ -18,18 +16,12 @@ var localhost = map[redirect.Family][]netip.Prefix{
 
 // fieldWords says what the fields of a class hold.
 type fieldWords struct {
-	class packet.Class
-	whole packet.Class // all packets of its direction and family
-}
-
-func whole(c packet.Class) packet.Class {
-	all := packet.Everything()
-	return all[slices.IndexFunc(all,
-		func(o packet.Class) bool { return o.Leaves == c.Leaves && o.Family == c.Family })]
+	class Class
+	whole Class // all packets of its direction and family
 }
 
 // list says which values a field has: nothing if it has all, and what it lacks if that is shorter.
-func (w fieldWords) list(f packet.Field) string {
+func (w fieldWords) list(f Field) string {
 	have := w.class.Of(f)
 	lacks := w.whole.Of(f).Without(have)
 	switch {
@@ -37,14 +29,14 @@ func (w fieldWords) list(f packet.Field) string {
 		return ""
 	case length(lacks) >= length(have):
 		return w.enumerate(f, have)
-	case f == packet.Protocol:
+	case f == Protocol:
 		return "everything but " + w.enumerate(f, lacks)
 	}
 	return "any but " + w.enumerate(f, lacks)
 }
 
 // length is how much there is to read: a range is two words.
-func length(s packet.Set) int {
+func length(s Set) int {
 	n := 0
 	for _, span := range s.Spans() {
 		if n++; span.First != span.Last {
@@ -55,7 +47,7 @@ func length(s packet.Set) int {
 }
 
 // enumerate joins a list as it is spoken, and counts what nobody would read.
-func (w fieldWords) enumerate(f packet.Field, s packet.Set) string {
+func (w fieldWords) enumerate(f Field, s Set) string {
 	const most = 8
 	var words []string
 	for _, span := range s.Spans() {
@@ -71,16 +63,16 @@ func (w fieldWords) enumerate(f packet.Field, s packet.Set) string {
 	}
 }
 
-func (w fieldWords) word(f packet.Field, s packet.Span) string {
+func (w fieldWords) word(f Field, s Span) string {
 	switch f {
-	case packet.Interface:
+	case Interface:
 		if s.First != s.Last {
 			return s.First.Name() + "..."
 		}
 		return s.First.Name()
-	case packet.Source, packet.Destination:
+	case Source, Destination:
 		return networkWord(s.First.Addr(w.class.Family), s.Last.Addr(w.class.Family))
-	case packet.Protocol:
+	case Protocol:
 		name := redirect.Protocol(s.First.Number()).String()
 		if name != "" && s.First == s.Last {
 			return name
@@ -91,7 +83,7 @@ func (w fieldWords) word(f packet.Field, s packet.Span) string {
 	}
 }
 
-func numberWord(s packet.Span) string {
+func numberWord(s Span) string {
 	if s.First == s.Last {
 		return fmt.Sprint(s.First.Number())
 	}
@@ -103,10 +95,10 @@ func networkWord(first, last netip.Addr) string {
 	if first == last {
 		return first.String()
 	}
-	span := packet.Networks(netip.PrefixFrom(last, last.BitLen())).Spans()[0]
+	span := Networks(netip.PrefixFrom(last, last.BitLen())).Spans()[0]
 	for bits := range first.BitLen() {
 		p := netip.PrefixFrom(first, bits)
-		if p == p.Masked() && packet.Networks(p).Spans()[0].Last == span.Last {
+		if p == p.Masked() && Networks(p).Spans()[0].Last == span.Last {
 			return p.String()
 		}
 	}
