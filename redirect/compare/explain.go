@@ -17,25 +17,37 @@ type Words struct {
 }
 
 // Explain says each difference in a sentence, one a line. What is so in both families is said once.
-// What no kernel would see is counted only.
+// What no kernel would see is counted only, and so is what is on purpose beyond a few for a reason.
 func Explain(differences []Difference, w Words) string {
+	if len(differences) == 0 {
+		return "No packet is treated differently.\n"
+	}
 	possible := slices.DeleteFunc(slices.Clone(differences),
 		func(d Difference) bool { return !occurs(d.Class) })
 	families := map[string]int{}
 	for _, d := range possible {
 		families[w.sentence(d, false)]++
 	}
+	const few = 3
+	said, more := map[string]int{}, ""
 	var b strings.Builder
 	for _, d := range possible {
 		text := w.sentence(d, false)
-		switch families[text] {
-		case 0: // said already
-		case 1:
-			fmt.Fprintln(&b, w.sentence(d, true))
-		default:
-			fmt.Fprintln(&b, text)
+		alone := families[text] == 1
+		if families[text] == 0 { // said already
+			continue
 		}
 		families[text] = 0
+		switch said[d.Reason]++; {
+		case d.Reason == "" || said[d.Reason] <= few:
+			fmt.Fprintln(&b, w.sentence(d, alone))
+		case said[d.Reason] == few+1:
+			more += d.Reason + "\n"
+		}
+	}
+	for reason := range strings.Lines(more) {
+		reason = strings.TrimSpace(reason)
+		fmt.Fprintf(&b, "%d more, since %s.\n", said[reason]-few, reason)
 	}
 	if n := len(differences) - len(possible); n > 0 {
 		fmt.Fprintf(&b, "%d more would take marks on packets that have none yet.\n", n)
@@ -93,8 +105,8 @@ func rest(f, other packet.Fate) string {
 	}
 	add(f.Local && !other.Local, "within the pod")
 	add(!f.Local && other.Local, "out of the pod")
-	add(f.Mark != other.Mark, "with %s mark", f.Mark)
-	add(f.ConnMark != other.ConnMark, "in a connection with %s mark", f.ConnMark)
+	add(f.Mark != other.Mark, "with %s", f.Mark)
+	add(f.ConnMark != other.ConnMark, "in a connection with %s", f.ConnMark)
 	add(f.Zone != other.Zone, "in zone %d", f.Zone)
 	return " " + strings.Join(words, ", ")
 }

@@ -42,11 +42,14 @@ func TestBothEvaluatorsAgree(t *testing.T) {
 }
 
 // secondPen returns istio-init's rules for a pod of the matrix, and what is on purpose about them.
-func secondPen(t testing.TB, r matrix.Request, ipv6 bool) (*xtables.Tables, []compare.Purpose) {
+func secondPen(t testing.TB, r matrix.Request, ipv6 bool) (*xtables.Tables, compare.Pod) {
 	t.Helper()
 	args, env := matrix.IstioInit(r)
-	written, err := istioinit.Write(args, env,
-		istioinit.Pod{IPv6: ipv6, Nameservers: r.Pod.Nameservers})
+	servers := r.Pod.Nameservers
+	if len(servers) == 0 { // only the runtime does not know them
+		servers = matrix.Nameservers
+	}
+	written, err := istioinit.Write(args, env, istioinit.Pod{IPv6: ipv6, Nameservers: servers})
 	if err != nil {
 		t.Fatalf("%s: %v", r.Name, err)
 	}
@@ -55,7 +58,8 @@ func secondPen(t testing.TB, r matrix.Request, ipv6 bool) (*xtables.Tables, []co
 		t.Fatalf("%s: %v\n%s\n%s", r.Name, err, written.IPv4, written.IPv6)
 	}
 	tables.Routed = written.Marks
-	given := compare.Init{IPv6: ipv6, GIDs: r.Config.Proxy.GIDs}
+	given := compare.Pod{Policy: policyOf(t, r), IPv6: ipv6, GIDs: r.Config.Proxy.GIDs,
+		AllDNS: env["CAPTURE_ALL_DNS"] == "true"}
 	if user := matrix.Proxy(&r).RunAsUser; user != nil && *user != 0 {
 		given.GIDs = []uint32{uint32(*user)}
 	}
@@ -66,7 +70,7 @@ func secondPen(t testing.TB, r matrix.Request, ipv6 bool) (*xtables.Tables, []co
 			}
 		}
 	}
-	return tables, compare.Purposes(policyOf(t, r), given)
+	return tables, given
 }
 
 // There are no differences from istio-init but those on purpose, and all of these occur.
@@ -81,10 +85,10 @@ func TestNoDifferenceFromIstioInitButOnPurpose(t *testing.T) {
 		policies++
 		for _, ipv6 := range []bool{true, false} {
 			p := policyOf(t, r)
-			other, purposes := secondPen(t, r, ipv6)
+			other, given := secondPen(t, r, ipv6)
 			differences := compare.Compare(other, simulate.New(redirect.Compile(p)))
 			var rest []compare.Difference
-			for _, d := range compare.Separate(differences, purposes) {
+			for _, d := range compare.Separate(differences, given) {
 				if occurred[d.Reason]++; d.Reason == "" {
 					rest = append(rest, d)
 				}
@@ -97,7 +101,7 @@ func TestNoDifferenceFromIstioInitButOnPurpose(t *testing.T) {
 		}
 	}
 	t.Logf("%d policies: %v", policies, occurred)
-	for _, p := range compare.Purposes(redirect.Policy{}, compare.Init{}) {
+	for _, p := range compare.Purposes {
 		if occurred[p.Reason] == 0 {
 			t.Errorf("no difference is because %s", p.Reason)
 		}

@@ -112,8 +112,9 @@ func pick[T any](random *rand.Rand, list []T) T { return list[random.IntN(len(li
 // packet makes one up.
 func (c *constants) packet(random *rand.Rand) packet.Packet {
 	p := packet.Packet{
-		Protocol: pick(random, []redirect.Protocol{redirect.TCP, redirect.TCP, redirect.UDP, 1, 255}),
-		Mark:     pick(random, c.marks), ConnMark: pick(random, c.onConns),
+		Protocol: pick(random,
+			[]redirect.Protocol{redirect.TCP, redirect.TCP, redirect.UDP, 1, 255}),
+		Mark: pick(random, c.marks), ConnMark: pick(random, c.onConns),
 		State: pick(random, redirect.States),
 	}
 	to := pick(random, c.destinations)

@@ -98,12 +98,6 @@ func enumerate(rulesets ...redirect.Ruleset) enumeration {
 	return e
 }
 
-// size is how many packets each calls f with, about.
-func (e enumeration) size() int {
-	return (len(e.in) + len(e.out)*len(e.owners)) * len(e.from) * len(e.to) * len(e.sports) *
-		len(e.dports) * len(e.marks) * len(e.onConns) * len(e.protocols) * len(e.states) / 2
-}
-
 // each calls f with one packet of every combination of pieces, until it returns false.
 func (e enumeration) each(f func(packet.Packet) bool) {
 	e.ways(func(p packet.Packet) bool {

@@ -42,7 +42,8 @@ func traffic(c packet.Class) float64 {
 	for _, f := range packet.Fields {
 		part, rest := 0.0, 1.0
 		for _, s := range shares {
-			if s.field != f {
+			possible, _ := s.set.Meets(all.Of(f))
+			if s.field != f || !possible {
 				continue
 			}
 			rest -= s.part

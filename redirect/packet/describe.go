@@ -12,11 +12,15 @@ var lo = Names("lo")
 
 // Describe says in a phrase which packets a class has, and whether an address in it shows their
 // family. What goes without saying is left out: that a connection begins, that a packet has no
-// mark, and that what leaves the pod is not for loopback.
+// mark and comes from none but one address, that what leaves the pod is not for loopback, and that
+// it calls itself by an address of its own.
 func Describe(c Class, proxy redirect.Identity) (phrase string, showsFamily bool) {
 	of := fieldWords{class: c, whole: c.Whole()}
 	inside := c.sets[Interface].Equal(lo)
 	from, to := of.list(Source), of.destination(inside)
+	if of.whole.sets[Source].Without(c.sets[Source]).Single() {
+		from = ""
+	}
 	words := []string{cmp.Or(of.list(Protocol), "everything")}
 	add := func(said bool, format, value string) {
 		if said && value != "" {
@@ -96,13 +100,13 @@ func (w fieldWords) sender(proxy redirect.Identity) string {
 }
 
 // destination leaves loopback out of account for what leaves the pod, which nothing with such an
-// address does; within the pod it says whether the pod was called by its own address.
+// address does, and says within the pod whether it was called by loopback.
 func (w fieldWords) destination(inside bool) string {
 	loopback := Networks(localhost[w.class.Family][0])
 	have, all := w.class.Of(Destination), w.whole.Of(Destination)
 	for _, p := range localhost[w.class.Family] {
 		if inside && have.Equal(all.Without(Networks(p))) {
-			return "its own address"
+			return ""
 		}
 	}
 	if _, other := all.Without(loopback).Meets(have); !inside && !other {
@@ -117,13 +121,12 @@ func (w fieldWords) states() string {
 	if begins, _ := Numbers(redirect.New).Meets(have); begins {
 		return ""
 	}
-	for text, states := range map[string]Set{
-		"in a known connection": Numbers(redirect.Established),
-		"out of any connection": Numbers(redirect.Invalid),
-	} {
-		if have.Equal(states) {
-			return text
-		}
+	switch {
+	case have.Equal(Numbers(redirect.Invalid)):
+		return "out of any connection"
+	case have.Equal(Numbers(redirect.Established)),
+		have.Equal(Numbers(redirect.Established, redirect.Related)):
+		return "in a known connection"
 	}
 	var state redirect.State
 	for _, s := range redirect.States {

@@ -82,11 +82,11 @@ func (m Mark) In(c Class) Mark {
 func (m Mark) String() string {
 	switch m.From {
 	case PacketMark:
-		return "the packet's own"
+		return "the packet's own mark"
 	case ConnMark:
-		return "its connection's own"
+		return "its connection's own mark"
 	default:
-		return fmt.Sprint(m.Value)
+		return fmt.Sprintf("mark %d", m.Value)
 	}
 }
 

@@ -109,6 +109,9 @@ var Options = []Option{
 	{"dns over IPv4", "ISTIO_META_DNS_CAPTURE", func(r *Request) {
 		Proxy(r).Env["ISTIO_META_DNS_CAPTURE"], r.Pod.Nameservers = "true", Nameservers[:1]
 	}},
+	{"dns of unknown nameservers", "ISTIO_META_DNS_CAPTURE", func(r *Request) {
+		Proxy(r).Env["ISTIO_META_DNS_CAPTURE"], r.Pod.Nameservers = "true", nil
+	}},
 	Variable("drop invalid", "INVALID_DROP", "true"),
 	Variable("include groups", "ISTIO_OUTBOUND_OWNER_GROUPS", "1000,4000"),
 	Variable("include no group", "ISTIO_OUTBOUND_OWNER_GROUPS", ""),
