@@ -77,7 +77,7 @@ func (w Words) sentence(d Difference, withFamily bool) string {
 	if a == b {
 		a, b = a+rest(d.A, d.B), b+rest(d.B, d.A)
 	}
-	why := cmp.Or(d.Reason, reason(d.B, d.A), "no rule is about it")
+	why := cmp.Or(d.Reason, reason(d.B, d.A), "no rule of "+w.B+" is about it")
 	return fmt.Sprintf("%s: %s %s, %s %s: %s.", subject, w.A, a, w.B, b, why)
 }
 
@@ -111,46 +111,37 @@ func rest(f, other packet.Fate) string {
 	return " " + strings.Join(words, ", ")
 }
 
-// reason is why a side does what it does: it is said by the rule that led to the redirection, or
-// by the last one of the table in which the other side acts.
+// reason says why a side does what it does, by the last rule that decided: of a redirection, which
+// all end in the same rule, the jump that led there.
 func reason(f, other packet.Fate) string {
-	if captures(f) {
-		last := len(f.Met) - 1
-		for last > 0 && !slices.Contains(acting, verbOf(f.Met[last])) {
-			last--
-		}
-		if last > 0 && verbOf(f.Met[last-1]) == redirect.Jump {
-			last--
-		}
-		return whyOf(f.Met[last])
+	table := deciding(f, other)
+	met := slices.DeleteFunc(slices.Clone(f.Met),
+		func(m packet.Met) bool { return m.Table != table })
+	last := len(met) - 1
+	switch {
+	case last < 0:
+		return ""
+	case f.Outcome == packet.Passes || f.Outcome == packet.Dropped || last == 0:
+	case met[last].Chain != met[last-1].Chain:
+		last--
 	}
-	table := redirect.Raw
-	for _, m := range slices.Concat(other.Met, f.Met) {
-		if captures(other) && slices.Contains(acting, verbOf(m)) || !captures(other) {
-			table = m.Table
-		}
+	rule, ours := met[last].Rule.(redirect.Rule)
+	switch {
+	case !ours:
+		return met[last].Rule.String() // a line of a listing
+	case rule.Then.Verb == redirect.Jump && f.Outcome == packet.Passes:
+		return "" // nothing matched where it led
 	}
-	for _, m := range slices.Backward(f.Met) {
-		if m.Table == table && verbOf(m) != redirect.Jump {
-			return whyOf(m)
-		}
-	}
-	return ""
-}
-
-var acting = []redirect.Verb{redirect.Redirect, redirect.TProxy}
-
-func captures(f packet.Fate) bool {
-	return f.Outcome == packet.Redirected || f.Outcome == packet.Handed
-}
-
-// verbOf and whyOf know nothing of the lines of a listing.
-func verbOf(m packet.Met) redirect.Verb {
-	rule, _ := m.Rule.(redirect.Rule)
-	return rule.Then.Verb
-}
-
-func whyOf(m packet.Met) string {
-	rule, _ := m.Rule.(redirect.Rule)
 	return rule.Why
+}
+
+// deciding returns the table in which two fates part.
+func deciding(f, other packet.Fate) redirect.Table {
+	switch {
+	case f.Outcome == packet.Redirected || other.Outcome == packet.Redirected:
+		return redirect.NAT
+	case f.Outcome == other.Outcome && f.Zone != other.Zone:
+		return redirect.Raw
+	}
+	return redirect.Mangle
 }

@@ -37,8 +37,10 @@ func sortByTraffic(differences []Difference) {
 }
 
 func traffic(c packet.Class) float64 {
-	all := c.Whole()
-	product := 1.0
+	all, product := c.Whole(), 0.7
+	if c.Family == redirect.IPv6 {
+		product = 0.3
+	}
 	for _, f := range packet.Fields {
 		part, rest := 0.0, 1.0
 		for _, s := range shares {
