@@ -13,19 +13,19 @@ func trim(chains []Chain) []Chain {
 		before = size(chains)
 		entered := map[string]bool{}
 		for i := range chains {
-			c := &chains[i]
-			var kept []Rule
-			for _, r := range slices.Backward(c.Rules) {
+			rules := chains[i].Rules
+			first := len(rules) // of those that stay, which move to the end
+			for _, r := range slices.Backward(rules) {
 				verb := r.Then.Verb
-				if verb == Return && !acts(chains, kept, r.If) ||
+				if verb == Return && !acts(chains, rules[first:], r.If) ||
 					verb == Jump && !acts(chains, chainOf(chains, r.Then.Chain), Match{}) {
 					continue
 				}
 				entered[r.Then.Chain] = true
-				kept = append(kept, r)
+				first--
+				rules[first] = r
 			}
-			slices.Reverse(kept)
-			c.Rules = kept
+			chains[i].Rules = rules[first:]
 		}
 		chains = slices.DeleteFunc(chains, func(c Chain) bool {
 			return len(c.Rules) == 0 || c.Hook == NoHook && !entered[c.Name]
@@ -86,14 +86,32 @@ func (a Addresses) meets(o Addresses) bool {
 	if a.Not {
 		return o.meets(a)
 	}
+	if !o.Not {
+		return overlap(a.Prefixes, o.Prefixes)
+	}
 	return slices.ContainsFunc(a.Prefixes, func(p netip.Prefix) bool {
-		if o.Not {
-			return !slices.ContainsFunc(o.Prefixes, func(q netip.Prefix) bool {
-				return q.Bits() <= p.Bits() && q.Contains(p.Addr())
-			})
-		}
-		return slices.ContainsFunc(o.Prefixes, p.Overlaps)
+		return !slices.ContainsFunc(o.Prefixes, func(q netip.Prefix) bool {
+			return q.Bits() <= p.Bits() && q.Contains(p.Addr())
+		})
 	})
+}
+
+// overlap reports whether an address is in a prefix of each list. The prefixes of a list do not
+// overlap, so that one pass over both, in order, is enough: they may be thousands.
+func overlap(a, b []netip.Prefix) bool {
+	a, b = slices.Clone(a), slices.Clone(b)
+	for _, list := range [][]netip.Prefix{a, b} {
+		slices.SortFunc(list,
+			func(p, q netip.Prefix) int { return p.Addr().Compare(q.Addr()) })
+	}
+	for len(a) > 0 && len(b) > 0 && !a[0].Overlaps(b[0]) {
+		if a[0].Addr().Less(b[0].Addr()) {
+			a = a[1:]
+		} else {
+			b = b[1:]
+		}
+	}
+	return len(a) > 0 && len(b) > 0
 }
 
 func (p Ports) meets(o Ports) bool {
