@@ -15,7 +15,9 @@ import (
 type Value struct{ high, low uint64 }
 
 // Span is the values from First to Last, both included.
-type Span struct{ First, Last Value }
+type Span struct {
+	First, Last Value // First is not above Last
+}
 
 // Count returns how many values there are, as near as a float comes to it.
 func (s Span) Count() float64 {
