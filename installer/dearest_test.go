@@ -22,15 +22,15 @@ import (
 func dearest(name string) *corev1.Pod {
 	pod := meshed(name)
 	pod.UID = types.UID("uid-of-" + name)
-	list := func(second int) string {
+	list := func(bits int) string {
 		var b strings.Builder
 		for i := range redirect.MaxRules/2 - 60 {
-			fmt.Fprintf(&b, ",10.%d.%d.0/25", second+i/250, i%250)
+			fmt.Fprintf(&b, ",10.%d.%d.0/%d", i/250, i%250, bits)
 		}
 		return b.String()[1:]
 	}
-	pod.Annotations["traffic.sidecar.istio.io/includeOutboundIPRanges"] = list(0)
-	pod.Annotations["traffic.sidecar.istio.io/excludeOutboundIPRanges"] = list(100)
+	pod.Annotations["traffic.sidecar.istio.io/includeOutboundIPRanges"] = list(24)
+	pod.Annotations["traffic.sidecar.istio.io/excludeOutboundIPRanges"] = list(25)
 	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.22.0.9"}
 	return pod
 }

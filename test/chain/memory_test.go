@@ -47,7 +47,7 @@ func worst() map[string]map[string]string {
 		},
 		"ports": {
 			traffic + "includeInboundPorts":  list(3000, port),
-			traffic + "excludeOutboundPorts": list(1000, port),
+			traffic + "excludeOutboundPorts": list(1950, port),
 		},
 		"users": {"sidecar-cni.io/excludeOutboundUIDs": list(1000,
 			func(i int) string { return fmt.Sprint(100000 + 2*i) })},
