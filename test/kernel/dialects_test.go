@@ -23,6 +23,9 @@ type dialect struct {
 	render func(redirect.Ruleset) string
 	list   func(testing.TB, *netns.NS) string // by the kernel's own tool, as render writes it
 	load   func(testing.TB, *netns.NS, redirect.Ruleset)
+
+	// what iptables-save and ip6tables-save print with these arguments; nil for nftables
+	save func(t testing.TB, ns *netns.NS, args ...string) (ipv4, ipv6 string)
 }
 
 func dialects(t testing.TB) []dialect {
@@ -66,6 +69,9 @@ func nftDialect() dialect {
 func iptablesDialect(ipv4, ipv6 string) dialect {
 	programs := map[redirect.Family]string{redirect.IPv4: ipv4, redirect.IPv6: ipv6}
 	return dialect{
+		save: func(t testing.TB, ns *netns.NS, args ...string) (string, string) {
+			return ns.Run(t, "", ipv4+"-save", args...), ns.Run(t, "", ipv6+"-save", args...)
+		},
 		render: func(rs redirect.Ruleset) string {
 			var b strings.Builder
 			for _, f := range redirect.Families {

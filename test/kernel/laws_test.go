@@ -88,14 +88,15 @@ func settled(routes string) string {
 	return b.String()
 }
 
-// TestLaws holds echo, verify and twice-is-once for every option by itself, with all that a ruleset
-// may change.
+// TestLaws holds echo, reading back, verify and twice-is-once for every option by itself, with all
+// that a ruleset may change.
 func TestLaws(t *testing.T) {
 	inPods(t, matrix.Alone(), func(t *testing.T, d dialect, ns *netns.NS, rs redirect.Ruleset) {
 		ns.RaiseLoopback(t)
 		before := everything(t, d, ns)
 		apply(t, d, ns, rs)
 		wantEcho(t, d, ns, rs)
+		wantReadBack(t, d, ns, rs)
 		wantSilence(t, d, ns, rs)
 		once := everything(t, d, ns)
 		apply(t, d, ns, rs)
@@ -119,6 +120,7 @@ func TestLawsOfPairs(t *testing.T) {
 	inPods(t, matrix.Pairs(), func(t *testing.T, d dialect, ns *netns.NS, rs redirect.Ruleset) {
 		apply(t, d, ns, rs)
 		wantEcho(t, d, ns, rs)
+		wantReadBack(t, d, ns, rs)
 		wantSilence(t, d, ns, rs)
 		apply(t, d, ns, rs)
 		wantSilence(t, d, ns, rs)
