@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -20,27 +19,6 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
-// call is a real connection, or datagram, and the packet that begins it.
-type call struct {
-	from   string // pod, peer or vm
-	as     netns.Identity
-	proto  redirect.Protocol
-	source netip.Addr // unset: the kernel chooses
-	mark   uint32
-	to     netip.AddrPort
-}
-
-func (c call) String() string {
-	text := fmt.Sprintf("%s from %s", c.proto, c.from)
-	if c.from == "pod" {
-		text += fmt.Sprintf(" as %d:%d", c.as.UID, c.as.GID)
-	}
-	if c.source.IsValid() {
-		text += fmt.Sprintf(" by %s", c.source)
-	}
-	return fmt.Sprintf("%s to %s", text, c.to)
-}
-
 var (
 	identities = []netns.Identity{
 		{UID: 1000, GID: 1000}, {UID: 1000, GID: 1337}, {UID: 1337, GID: 1337}, {UID: 0, GID: 0},
@@ -57,9 +35,6 @@ var (
 	}
 	ports = []uint16{80, 8080, 9090, 53, 15008, 15020, 15030}
 )
-
-// Ports on which nobody but the proxy listens are left out: who answers there is not in question.
-var appPorts = []uint16{80, 8080, 9090, 53, 15008, 15020, 15021, 15030, 15090, 25008}
 
 // calls lists what is worth trying: every identity to every kind of destination, and what enters
 // from either side.
@@ -101,140 +76,23 @@ func calls() []call {
 	return all
 }
 
-// packet is the first packet of the call as the pod sees it.
-func (c call) packet() packet.Packet {
-	p := packet.Packet{Protocol: c.proto, Destination: c.to, Mark: c.mark,
-		Source: netip.AddrPortFrom(c.source, 40000)}
-	switch c.from {
-	case "peer":
-		p.In, p.Source = "eth0",
-			netip.AddrPortFrom(pick(c.to, netns.PeerIPv4, netns.PeerIPv6), 40000)
-	case "vm":
-		p.In, p.Source = "extra0", netip.AddrPortFrom(pick(c.to, netns.VMIPv4, netns.VMIPv6), 40000)
-	default:
-		p.Owner = &packet.Owner{UID: c.as.UID, GID: c.as.GID}
-		p.Out = route(c.to.Addr())
-		if !c.source.IsValid() {
-			p.Source = netip.AddrPortFrom(sourceFor(p.Out, c.to), 40000)
-		}
-	}
-	return p
-}
-
-func route(to netip.Addr) string {
-	switch {
-	case isLocal(to):
-		return "lo"
-	case netip.MustParsePrefix("10.245.0.0/24").Contains(to),
-		netip.MustParsePrefix("fd00:245::/64").Contains(to):
-		return "extra0"
-	}
-	return "eth0"
-}
-
-func isLocal(a netip.Addr) bool {
-	return a.IsLoopback() || a == netns.PodIPv4 || a == netns.PodIPv6 || a == netns.ExtraIPv4 ||
-		a == netns.ExtraIPv6
-}
-
-func sourceFor(out string, to netip.AddrPort) netip.Addr {
-	switch out {
-	case "lo":
-		return to.Addr()
-	case "extra0":
-		return pick(to, netns.ExtraIPv4, netns.ExtraIPv6)
-	}
-	return pick(to, netns.PodIPv4, netns.PodIPv6)
-}
-
-func pick(to netip.AddrPort, v4, v6 netip.Addr) netip.Addr {
-	if to.Addr().Is4() {
-		return v4
-	}
-	return v6
-}
-
-// want says who answers, if the packet has that fate.
-func (c call) want(f packet.Fate, proxyPorts []uint16) string {
-	answer := func(who string,
-		port uint16) string {
-		return fmt.Sprintf("%s on port %d for %s", who, port, c.to)
-	}
-	switch {
-	case f.Outcome == packet.Dropped:
-		return "nobody"
-	case f.Outcome == packet.Redirected, f.Outcome == packet.Handed:
-		return answer("proxy", f.Port)
-	case c.from == "vm" && !isLocal(c.to.Addr()), c.from == "pod" && !f.Local:
-		return c.outside(answer)
-	case slices.Contains(proxyPorts, c.to.Port()):
-		return answer("proxy", c.to.Port())
-	}
-	return answer("app", c.to.Port())
-}
-
-// outside says who answers beyond the pod: the virtual machine listens on no port.
-func (c call) outside(answer func(string, uint16) string) string {
-	if c.to.Addr() == netns.VMIPv4 || c.to.Addr() == netns.VMIPv6 {
-		return "refused"
-	}
-	return answer("peer", c.to.Port())
-}
-
-// got says who answered, in the same words.
-func (c call) got(r netns.Result) string {
-	switch r.Outcome {
-	case netns.Answered:
-	case netns.TimedOut:
-		return "nobody"
-	case netns.Refused:
-		return "refused"
-	default:
-		return r.String()
-	}
-	asked, port := r.Local, r.Port
-	if r.Original.IsValid() {
-		asked = r.Original
-	}
-	if r.Who == "peer" {
-		port = c.to.Port()
-	}
-	if c.proto == redirect.UDP {
-		asked = c.to // a datagram's answer counts only from whom it was sent to
-	}
-	return fmt.Sprintf("%s on port %d for %s", r.Who, port, asked)
-}
-
-// How long a call waits for an answer: briefly where none should come, and long enough for a busy
-// machine, on which the kernel may have to repeat a packet, where one should.
-const (
-	brief   = 300 * time.Millisecond
-	patient = 10 * time.Second
-)
-
-func (c call) make(t testing.TB, pod *netns.Pod, timeout time.Duration) netns.Result {
-	network := map[redirect.Protocol]string{redirect.TCP: "tcp", redirect.UDP: "udp"}[c.proto]
-	dial := netns.Call{As: c.as, Network: network, From: c.source, Mark: c.mark, To: c.to,
-		Timeout: timeout}
-	switch c.from {
-	case "peer":
-		return pod.Peer.Dial(t, dial)
-	case "vm":
-		return pod.VM.Dial(t, dial)
-	}
-	return pod.Dial(t, dial)
-}
+var theApp = netns.Listener{Who: "app", As: netns.Identity{UID: 1000, GID: 1000}, TCP: appPorts,
+	UDP: []uint16{53}}
 
 // listen starts the app and the proxy of a pod.
 func listen(t testing.TB, pod *netns.Pod, p redirect.Policy) (proxy []*netns.Listening) {
+	t.Helper()
+	pod.Listen(t, theApp)
+	return listenAsProxy(t, pod, p)
+}
+
+func listenAsProxy(t testing.TB, pod *netns.Pod, p redirect.Policy) []*netns.Listening {
 	t.Helper()
 	as := netns.Identity{UID: p.Proxy.UIDs[0], GID: p.Proxy.GIDs[0]}
 	mine := []uint16{p.Ports.DNS}
 	if p.Ports.Outbound != p.Ports.Inbound {
 		mine = append(mine, p.Ports.Outbound)
 	}
-	pod.Listen(t, netns.Listener{Who: "app", As: netns.Identity{UID: 1000, GID: 1000},
-		TCP: appPorts, UDP: []uint16{53}})
 	return []*netns.Listening{
 		pod.Listen(t, netns.Listener{Who: "proxy", As: as, TCP: mine, UDP: []uint16{p.Ports.DNS}}),
 		pod.Listen(t, netns.Listener{Who: "proxy", As: as, TCP: []uint16{p.Ports.Inbound},
@@ -253,7 +111,7 @@ func wantFates(t *testing.T, pod *netns.Pod, p redirect.Policy, rs redirect.Rule
 			// for the pod's own
 			continue
 		}
-		want := c.want(fate, []uint16{p.Ports.Outbound, p.Ports.Inbound, p.Ports.DNS})
+		want := c.want(fate, p.Ports)
 		timeout := patient
 		if want == "nobody" {
 			timeout = brief

@@ -19,6 +19,7 @@ type Call struct {
 	Network     string // tcp or udp
 	To          netip.AddrPort
 	From        netip.Addr    // the kernel's choice unless set
+	FromPort    uint16        // the kernel's choice unless set
 	Transparent bool          // From may be an address that is not local
 	Mark        uint32        // SO_MARK
 	Timeout     time.Duration // for a call that nobody answers; a second unless set
@@ -92,9 +93,9 @@ func (c Call) connect(fd int) error {
 	if err := setOptions(fd, options...); err != nil {
 		return err
 	}
-	if c.From.IsValid() {
-		if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(c.From, 0))); err != nil {
-			return fmt.Errorf("bind to %s: %w", c.From, err)
+	if from := c.from(); from.Port() != 0 || !from.Addr().IsUnspecified() {
+		if err := unix.Bind(fd, sockaddr(from)); err != nil {
+			return fmt.Errorf("bind to %s: %w", from, err)
 		}
 	}
 	err := unix.Connect(fd, sockaddr(c.To))
@@ -102,6 +103,18 @@ func (c Call) connect(fd int) error {
 		return nil // reading waits for the connection, too
 	}
 	return err
+}
+
+func (c Call) from() netip.AddrPort {
+	addr := c.From
+	switch {
+	case addr.IsValid():
+	case c.To.Addr().Is4():
+		addr = netip.IPv4Unspecified()
+	default:
+		addr = netip.IPv6Unspecified()
+	}
+	return netip.AddrPortFrom(addr, c.FromPort)
 }
 
 // exchange returns all that the other side says. A connection is answered without being asked.
