@@ -1,8 +1,6 @@
 package compare_test
 
 import (
-	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
@@ -10,7 +8,6 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
 	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
 	"github.com/sidecar-cni/sidecar-cni/redirect/xtables"
-	"github.com/sidecar-cni/sidecar-cni/redirect/xtables/istioinit"
 	"github.com/sidecar-cni/sidecar-cni/test/matrix"
 )
 
@@ -41,15 +38,10 @@ func TestBothEvaluatorsAgree(t *testing.T) {
 	}
 }
 
-// secondPen returns istio-init's rules for a pod of the matrix, and what is on purpose about them.
+// secondPen returns istio-init's rules for a pod of the matrix, and what was asked for.
 func secondPen(t testing.TB, r matrix.Request, ipv6 bool) (*xtables.Tables, compare.Pod) {
 	t.Helper()
-	args, env := matrix.IstioInit(r)
-	servers := r.Pod.Nameservers
-	if len(servers) == 0 { // only the runtime does not know them
-		servers = matrix.Nameservers
-	}
-	written, err := istioinit.Write(args, env, istioinit.Pod{IPv6: ipv6, Nameservers: servers})
+	written, pod, err := matrix.SecondPen(r, ipv6)
 	if err != nil {
 		t.Fatalf("%s: %v", r.Name, err)
 	}
@@ -58,19 +50,7 @@ func secondPen(t testing.TB, r matrix.Request, ipv6 bool) (*xtables.Tables, comp
 		t.Fatalf("%s: %v\n%s\n%s", r.Name, err, written.IPv4, written.IPv6)
 	}
 	tables.Routed = written.Marks
-	given := compare.Pod{Policy: policyOf(t, r), IPv6: ipv6, GIDs: r.Config.Proxy.GIDs,
-		AllDNS: env["CAPTURE_ALL_DNS"] == "true"}
-	if user := matrix.Proxy(&r).RunAsUser; user != nil && *user != 0 {
-		given.GIDs = []uint32{uint32(*user)}
-	}
-	for _, key := range []string{"includeOutboundIPRanges", "excludeOutboundIPRanges"} {
-		for cidr := range strings.SplitSeq(r.Pod.Annotations[matrix.Traffic+key], ",") {
-			if prefix, err := netip.ParsePrefix(cidr); err == nil && prefix.Addr().Is4In6() {
-				given.Mapped = append(given.Mapped, prefix)
-			}
-		}
-	}
-	return tables, given
+	return tables, pod
 }
 
 // There are no differences from istio-init but those on purpose, and all of these occur.

@@ -149,12 +149,8 @@ func (c Class) Meets(o Class) bool {
 
 // usual is what an example has, if it may: the first of these, by field.
 var usual = [fields][]Set{
-	Interface: {Names("eth0"), Names("lo"), Names("net1"), Names("eth+"), Names("net+")},
-	Protocol:  {Numbers(redirect.TCP), Numbers(redirect.UDP)},
-	Source: {network("10.244.0.2/32"), network("fd00:244::2/128"), network("10.0.0.0/8"),
-		network("fc00::/7"), network("203.0.113.7/32"), network("2001:db8:d::7/128")},
-	Destination: {network("203.0.113.7/32"), network("2001:db8:d::7/128"),
-		network("10.244.0.2/32"), network("fd00:244::2/128"), network("192.0.2.0/24")},
+	Interface:       {Names("eth0"), Names("lo"), Names("net1"), Names("eth+"), Names("net+")},
+	Protocol:        {Numbers(redirect.TCP), Numbers(redirect.UDP)},
 	SourcePort:      {Range(40000, 40000), Range(1024, math.MaxUint16)},
 	DestinationPort: {Range(8080, 8080), Range(1024, math.MaxUint16)},
 	Socket:          {Range(1, 1)},
@@ -165,12 +161,30 @@ var usual = [fields][]Set{
 	State:           {Numbers(redirect.New), Numbers(redirect.Established)},
 }
 
-func network(s string) Set { return Networks(netip.MustParsePrefix(s)) }
+// usualAddresses is the same for addresses, by family.
+var usualAddresses = map[redirect.Family]map[Field][]Set{
+	redirect.IPv4: {
+		Source:      networks("10.244.0.2/32", "10.0.0.0/8", "203.0.113.7/32"),
+		Destination: networks("203.0.113.7/32", "10.244.0.2/32", "192.0.2.0/24"),
+	},
+	redirect.IPv6: {
+		Source:      networks("fd00:244::2/128", "fc00::/7", "2001:db8:d::7/128"),
+		Destination: networks("2001:db8:d::7/128", "fd00:244::2/128", "2001:db8::/32"),
+	},
+}
+
+func networks(texts ...string) []Set {
+	sets := make([]Set, len(texts))
+	for i, text := range texts {
+		sets[i] = Networks(netip.MustParsePrefix(text))
+	}
+	return sets
+}
 
 // Example returns a packet of the class, a usual one if there is any.
 func (c Class) Example() Packet {
 	pick := func(f Field) Value {
-		for _, wanted := range usual[f] {
+		for _, wanted := range slices.Concat(usual[f], usualAddresses[c.Family][f]) {
 			if both := c.sets[f].And(wanted); !both.Empty() {
 				return both.spans[0].First
 			}

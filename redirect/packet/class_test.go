@@ -71,6 +71,13 @@ func TestASplitLosesNothing(t *testing.T) {
 // What somebody would send is a better example than the lowest numbers.
 func TestExamplesAreUsual(t *testing.T) {
 	t.Parallel()
+	for _, c := range Everything() {
+		to := map[redirect.Family]string{redirect.IPv4: "203.0.113.7",
+			redirect.IPv6: "2001:db8:d::7"}[c.Family]
+		if p := c.Example(); p.Destination.Addr().String() != to {
+			t.Errorf("over %s to %s", c.Family, p.Destination)
+		}
+	}
 	c := Everything()[0]
 	p := c.Example()
 	if p.Out != "eth0" || p.Protocol != redirect.TCP || p.Mark != 0 || p.State != redirect.New ||

@@ -13,7 +13,6 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/compare"
 	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
 	"github.com/sidecar-cni/sidecar-cni/redirect/xtables"
-	"github.com/sidecar-cni/sidecar-cni/redirect/xtables/istioinit"
 	"github.com/sidecar-cni/sidecar-cni/test/matrix"
 )
 
@@ -84,8 +83,8 @@ func yaml(annotations map[string]string) string {
 
 // withIstioInit compares what istio-init does for a pod with what this project does.
 func withIstioInit(r matrix.Request) (string, error) {
-	args, env := matrix.IstioInit(r)
-	listing, err := istioinit.Write(args, env, istioinit.Pod{IPv6: true})
+	args, _ := matrix.IstioInit(r)
+	listing, pod, err := matrix.SecondPen(r, true)
 	if err != nil {
 		return "", err
 	}
@@ -94,14 +93,9 @@ func withIstioInit(r matrix.Request) (string, error) {
 		return "", err
 	}
 	tables.Routed = listing.Marks
-	policy, err := policyOf(r)
-	if err != nil {
-		return "", err
-	}
-	differences := compare.Separate(
-		compare.Compare(tables, simulate.New(redirect.Compile(policy))),
-		compare.Pod{Policy: policy, IPv6: true, GIDs: policy.Proxy.GIDs})
-	words := compare.Words{A: "istio-init", B: "sidecar-cni", Proxy: policy.Proxy}
+	ours := simulate.New(redirect.Compile(pod.Policy))
+	differences := compare.Separate(compare.Compare(tables, ours), pod)
+	words := compare.Words{A: "istio-init", B: "sidecar-cni", Proxy: pod.Policy.Proxy}
 	return fmt.Sprintf("```text\nistio-iptables %s\n```\n\n```text\n%s```\n", quoted(args),
 		compare.Explain(differences, words)), nil
 }

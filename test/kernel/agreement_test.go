@@ -29,6 +29,7 @@ const (
 	nothing      = "nothing inbound is captured, and nothing is marked for it"
 	statusPort   = "15020 stays open"
 	mapped       = "an IPv4-mapped CIDR counts as IPv4"
+	noServers    = "the runtime does not pass the pod's nameservers"
 	rootProxy    = "a proxy that runs as root is known by its group"
 	excludedUser = "the pod excludes this user"
 )
@@ -42,6 +43,7 @@ var comparisons = []comparison{
 	{with("status port", "include CIDRs", "virtual interface"), false, []string{statusPort}},
 	{with("tproxy", "status port", "dns everywhere"), false, []string{tunnelPort, statusPort}},
 	{with("exclude a mapped CIDR", "drop invalid"), false, []string{mapped}},
+	{with("dns of unknown nameservers"), false, []string{noServers}},
 	{with("root proxy", "exclude interface"), false, []string{rootProxy}},
 	{with("exclude uids", "include a mapped CIDR", "dns"), false, []string{mapped, excludedUser}},
 	{with("tproxy", "init containers bypass", "several proxy users", "dns", "exclude groups"), false,
@@ -63,7 +65,7 @@ func TestTheKernelAgreesWithComparisons(t *testing.T) {
 			c.hold(t)
 		})
 	}
-	for _, p := range compare.Purposes(redirect.Policy{}, compare.Init{}) {
+	for _, p := range compare.Purposes {
 		if !told[p.Reason] {
 			t.Errorf("no policy differs because %s", p.Reason)
 		}
@@ -73,7 +75,7 @@ func TestTheKernelAgreesWithComparisons(t *testing.T) {
 // hold sends packets of every difference, and of classes without one.
 func (c comparison) hold(t *testing.T) {
 	policy, rs := compile(t, c.request)
-	written, purposes := secondPen(t, c.request, !c.ipv4)
+	written, given := secondPen(t, c.request, !c.ipv4)
 	theirs, ours := readTables(t, written), simulate.New(rs)
 	if len(rs.Routes) != len(written.Marks) {
 		t.Fatalf("routes %v and marks %v: want one way for packets in both pods", rs.Routes,
@@ -87,7 +89,7 @@ func (c comparison) hold(t *testing.T) {
 	apply(t, dialectOf(t, redirect.NFTables), r.sides[1].pod.NS, rs)
 	awaitRoute(t, r.sides[1].pod.NS, "::6")
 
-	differences := compare.Separate(compare.Compare(theirs, ours), purposes)
+	differences := compare.Separate(compare.Compare(theirs, ours), given)
 	r.sendDifferences(t, differences, c.reasons)
 	r.sendAlike(t, alike(r.random, theirs, ours, differences))
 	r.wantBorne(t)

@@ -2,8 +2,6 @@ package kernel
 
 import (
 	"fmt"
-	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
@@ -57,28 +55,14 @@ func wantSame(t testing.TB, a, b compare.Side, w compare.Words) {
 	}
 }
 
-// secondPen returns istio-init's rules for a pod of the matrix, and what is on purpose about them.
-func secondPen(t testing.TB, r matrix.Request, ipv6 bool) (istioinit.Listing, []compare.Purpose) {
+// secondPen returns what istio-init writes, and what it and we were asked for.
+func secondPen(t testing.TB, r matrix.Request, ipv6 bool) (istioinit.Listing, compare.Pod) {
 	t.Helper()
-	args, env := matrix.IstioInit(r)
-	written, err := istioinit.Write(args, env,
-		istioinit.Pod{IPv6: ipv6, Nameservers: r.Pod.Nameservers})
+	written, pod, err := matrix.SecondPen(r, ipv6)
 	if err != nil {
 		t.Fatalf("%s: %v", r.Name, err)
 	}
-	given := compare.Init{IPv6: ipv6, GIDs: r.Config.Proxy.GIDs}
-	if user := matrix.Proxy(&r).RunAsUser; user != nil && *user != 0 {
-		given.GIDs = []uint32{uint32(*user)}
-	}
-	for _, key := range []string{"includeOutboundIPRanges", "excludeOutboundIPRanges"} {
-		for cidr := range strings.SplitSeq(r.Pod.Annotations[matrix.Traffic+key], ",") {
-			if prefix, err := netip.ParsePrefix(cidr); err == nil && prefix.Addr().Is4In6() {
-				given.Mapped = append(given.Mapped, prefix)
-			}
-		}
-	}
-	policy, _ := compile(t, r)
-	return written, compare.Purposes(policy, given)
+	return written, pod
 }
 
 // restore loads istio-init's rules as it does.

@@ -1,11 +1,15 @@
 package matrix
 
 import (
+	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/compare"
+	"github.com/sidecar-cni/sidecar-cni/redirect/xtables/istioinit"
 )
 
 // IstioInit returns the command line that the injector's template gives to istio-init for a pod,
@@ -67,6 +71,36 @@ func proxyIDs(r Request) (uids, gids []string) {
 		return id, id
 	}
 	return list(r.Config.Proxy.UIDs), list(r.Config.Proxy.GIDs)
+}
+
+// SecondPen returns what istio-init writes for a request, and what it and we were asked for.
+func SecondPen(r Request, ipv6 bool) (istioinit.Listing, compare.Pod, error) {
+	args, env := IstioInit(r)
+	servers := r.Pod.Nameservers
+	if len(servers) == 0 { // only the runtime does not know them
+		servers = Nameservers
+	}
+	written, err := istioinit.Write(args, env, istioinit.Pod{IPv6: ipv6, Nameservers: servers})
+	if err != nil {
+		return istioinit.Listing{}, compare.Pod{}, err
+	}
+	d, err := redirect.Decide(r.Pod, r.Config)
+	if err != nil || d.Skip != "" || d.AskMore {
+		return istioinit.Listing{}, compare.Pod{}, fmt.Errorf("not ours: %q, %w", d.Skip, err)
+	}
+	pod := compare.Pod{Policy: d.Policy, IPv6: ipv6, GIDs: r.Config.Proxy.GIDs,
+		AllDNS: env["CAPTURE_ALL_DNS"] == "true"}
+	if user := Proxy(&r).RunAsUser; user != nil && *user != 0 {
+		pod.GIDs = []uint32{uint32(*user)}
+	}
+	for _, key := range []string{"includeOutboundIPRanges", "excludeOutboundIPRanges"} {
+		for cidr := range strings.SplitSeq(r.Pod.Annotations[Traffic+key], ",") {
+			if prefix, err := netip.ParsePrefix(cidr); err == nil && prefix.Addr().Is4In6() {
+				pod.Mapped = append(pod.Mapped, prefix)
+			}
+		}
+	}
+	return written, pod, nil
 }
 
 // OursAlone reports whether a request needs what istio-init has no words for.
