@@ -76,27 +76,23 @@ func (c *compiler) passthrough() Addresses {
 
 // ruleset sorts the chains as a packet meets them: by table, hooks first.
 func (c *compiler) ruleset() Ruleset {
+	rs := Ruleset{Routes: c.routes}
 	chains := trim(c.chains)
-	slices.SortStableFunc(chains, func(a, b Chain) int {
-		if a.Table != b.Table {
-			return int(a.Table) - int(b.Table)
+	for _, t := range Tables {
+		for _, h := range []Hook{Prerouting, Output, NoHook} {
+			for _, chain := range chains {
+				if chain.Table == t && chain.Hook == h {
+					rs.Chains = append(rs.Chains, chain)
+				}
+			}
 		}
-		return order(a.Hook) - order(b.Hook)
-	})
-	rs := Ruleset{Chains: chains, Routes: c.routes}
+	}
 	for _, addr := range c.Passthrough {
 		if addr.Is6() { // 127.0.0.0/8 is all there, of IPv6 only ::1
 			rs.Addresses = append(rs.Addresses, host(addr))
 		}
 	}
 	return rs
-}
-
-func order(h Hook) int {
-	if h == NoHook {
-		return len([]Hook{Prerouting, Output}) + 1
-	}
-	return int(h)
 }
 
 var returns = Action{Verb: Return}

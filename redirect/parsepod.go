@@ -133,10 +133,12 @@ func (d *DNS) find(servers []netip.Addr) (unknown bool) {
 	if !d.Capture || d.Everywhere {
 		return unknown
 	}
+	var hosts []netip.Prefix
 	for _, s := range servers {
-		d.Servers = append(d.Servers, s.WithZone("").Unmap())
+		hosts = append(hosts, host(s.WithZone("").Unmap()))
 	}
-	slices.SortFunc(d.Servers, netip.Addr.Compare)
-	d.Servers = slices.Compact(d.Servers)
+	for _, h := range outermost(hosts) {
+		d.Servers = append(d.Servers, h.Addr())
+	}
 	return false
 }

@@ -15,15 +15,15 @@ func trim(chains []Chain) []Chain {
 		for i := range chains {
 			rules := chains[i].Rules
 			first := len(rules) // of those that stay, which move to the end
-			for _, r := range slices.Backward(rules) {
-				verb := r.Then.Verb
-				if verb == Return && !acts(chains, rules[first:], r.If) ||
-					verb == Jump && !acts(chains, chainOf(chains, r.Then.Chain), Match{}) {
+			for n := len(rules) - 1; n >= 0; n-- {
+				then := rules[n].Then
+				if then.Verb == Return && !acts(chains, rules[first:], &rules[n].If) ||
+					then.Verb == Jump && !acts(chains, chainOf(chains, then.Chain), &Match{}) {
 					continue
 				}
-				entered[r.Then.Chain] = true
+				entered[then.Chain] = true
 				first--
-				rules[first] = r
+				rules[first] = rules[n]
 			}
 			chains[i].Rules = rules[first:]
 		}
@@ -37,33 +37,38 @@ func trim(chains []Chain) []Chain {
 // size counts chains and rules.
 func size(chains []Chain) int {
 	n := len(chains)
-	for _, c := range chains {
-		n += len(c.Rules)
+	for i := range chains {
+		n += len(chains[i].Rules)
 	}
 	return n
 }
 
 // chainOf returns the rules of a chain without a hook, whose name no other has.
 func chainOf(chains []Chain, name string) []Rule {
-	i := slices.IndexFunc(chains, func(c Chain) bool { return c.Name == name })
-	if i < 0 {
-		return nil
+	for i := range chains {
+		if chains[i].Name == name {
+			return chains[i].Rules
+		}
 	}
-	return chains[i].Rules
+	return nil
 }
 
 // acts reports whether one of the rules may do something with a packet that matches m.
-func acts(chains []Chain, rules []Rule, m Match) bool {
-	return slices.ContainsFunc(rules, func(r Rule) bool {
-		if r.Then.Verb == Return || !m.meets(r.If) {
-			return false
+func acts(chains []Chain, rules []Rule, m *Match) bool {
+	for i := range rules {
+		then := &rules[i].Then
+		if then.Verb == Return || !m.meets(&rules[i].If) {
+			continue
 		}
-		return r.Then.Verb != Jump || acts(chains, chainOf(chains, r.Then.Chain), m)
-	})
+		if then.Verb != Jump || acts(chains, chainOf(chains, then.Chain), m) {
+			return true
+		}
+	}
+	return false
 }
 
 // meets reports whether a packet may match both. It may say so where none can.
-func (m Match) meets(o Match) bool {
+func (m *Match) meets(o *Match) bool {
 	return (m.Protocol == AnyProtocol || o.Protocol == AnyProtocol || m.Protocol == o.Protocol) &&
 		m.In.meets(o.In) && m.Out.meets(o.Out) &&
 		m.Source.meets(o.Source) && m.Destination.meets(o.Destination) &&
