@@ -60,25 +60,25 @@ func checkLaws(t *testing.T, p Policy) {
 		t.Fatalf("%s\n\n%s", strings.Join(problems, "\n"), Explain(rs))
 	}
 	rules := simulate.New(rs)
-	wrong := func(law string, part compare.Part) {
+	wrong := func(law string, part packet.Part) {
 		t.Helper()
 		t.Fatalf("%s: %+v: %s\n\n%s", law, part.Class.Example(), part.Fate, Explain(rs))
 	}
 	loopback := addressesOf(p.Loopback, netip.MustParsePrefix("::1/128"))
-	for _, part := range compare.Partition(rules, byTheProxy(p)) {
+	for _, part := range packet.Partition(rules, byTheProxy(p)) {
 		if capturing(part.Fate) && !isSelfCall(p, part, loopback) {
 			wrong("the proxy's own packet comes back to it", part)
 		}
 	}
 	// The mark of self-calls is the rules' own: no process sets it.
 	marks := answer(packet.PacketMark, packet.Numbers(0, p.Marks.TProxy))
-	for _, part := range compare.Partition(rules, narrowed(packet.Everything(), marks)) {
+	for _, part := range packet.Partition(rules, narrowed(packet.Everything(), marks)) {
 		if n := redirections(p, part.Fate); n > 1 || (n == 1) != capturing(part.Fate) &&
 			part.Fate.Outcome != packet.Dropped {
 			wrong(fmt.Sprintf("redirected %d times", n), part)
 		}
 	}
-	for _, part := range compare.Partition(rules, afterwards(p, loopback)) {
+	for _, part := range packet.Partition(rules, afterwards(p, loopback)) {
 		if part.Fate.Outcome != packet.Passes && part.Fate.Outcome != packet.Dropped {
 			wrong("what follows from a redirection is not left alone", part)
 		}
@@ -97,7 +97,7 @@ func capturing(f packet.Fate) bool {
 
 // isSelfCall reports whether all packets are TCP to the pod itself, other than by loopback, on
 // their way to the inbound listener.
-func isSelfCall(p Policy, part compare.Part, loopback map[Family]packet.Set) bool {
+func isSelfCall(p Policy, part packet.Part, loopback map[Family]packet.Set) bool {
 	c := part.Class
 	_, elsewhere := c.Of(packet.Interface).Meets(overLo.Set)
 	_, other := c.Of(packet.Protocol).Meets(isTCP.Set)
@@ -174,7 +174,7 @@ func unneeded(rs Ruleset) []string {
 	}
 	whole := simulate.New(rs)
 	meeting := map[place][]packet.Class{}
-	for _, one := range compare.Partition(whole, packet.Everything()) {
+	for _, one := range packet.Partition(whole, packet.Everything()) {
 		for _, m := range one.Fate.Met {
 			at := place{m.Table, m.Chain, m.Index}
 			meeting[at] = append(meeting[at], one.Class)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/compare"
+	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
 	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
 	"github.com/sidecar-cni/sidecar-cni/test/matrix"
 )
@@ -23,7 +24,7 @@ func BenchmarkDefaultPod(b *testing.B) {
 // with lines. The metric peak is of the heap.
 func BenchmarkLists(b *testing.B) {
 	one, other := withLists(b, 0), withLists(b, 1)
-	for name, sides := range map[string][2]compare.Side{
+	for name, sides := range map[string][2]packet.Side{
 		"lists":         {simulate.New(one), simulate.New(other)},
 		"lines":         {listed(b, one), listed(b, other)},
 		"lines, lists":  {listed(b, one), simulate.New(other)},

@@ -12,18 +12,7 @@
 // see, such as the first of a connection that already has a mark, are compared like all others.
 package compare
 
-import (
-	"slices"
-
-	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
-)
-
-// Side is a set of rules.
-type Side interface {
-	// Fate returns what becomes of the packets of a class, if it is the same for all of them;
-	// else it asks the first question on which it depends.
-	Fate(class packet.Class) (packet.Fate, *packet.Question)
-}
+import "github.com/sidecar-cni/sidecar-cni/redirect/packet"
 
 // Difference is a class of packets whose fates differ.
 type Difference struct {
@@ -34,10 +23,10 @@ type Difference struct {
 }
 
 // Compare returns where the fates of all packets differ.
-func Compare(a, b Side) []Difference { return Within(packet.Everything(), a, b) }
+func Compare(a, b packet.Side) []Difference { return Within(packet.Everything(), a, b) }
 
 // Within returns where the fates of the packets of some classes differ.
-func Within(classes []packet.Class, a, b Side) []Difference {
+func Within(classes []packet.Class, a, b packet.Side) []Difference {
 	var found []outcome
 	for _, one := range merge(partition(a, classes)) {
 		for _, other := range partition(b, []packet.Class{one.class}) {
@@ -56,48 +45,24 @@ func Within(classes []packet.Class, a, b Side) []Difference {
 	return differences
 }
 
-// Part is a class of packets that rules do not tell apart.
-type Part struct {
-	Class packet.Class // what the rules could ask about it is settled
-	Fate  packet.Fate  // of each packet
-}
-
-// Partition splits classes until a side has one fate for each part.
-func Partition(side Side, classes []packet.Class) []Part {
-	var done []Part
-	classes = slices.Clone(classes)
-	for len(classes) > 0 {
-		class := classes[len(classes)-1]
-		classes = classes[:len(classes)-1]
-		fate, question := side.Fate(class)
-		if question == nil {
-			done = append(done, Part{class, fate})
-			continue
-		}
-		in, out := class.Split(*question)
-		classes = append(classes, out, in)
-	}
-	return done
-}
-
 // outcome is a class with its fate on either side; a is not known in the beginning.
 type outcome struct {
 	class packet.Class
 	a, b  packet.Fate
 }
 
-func partition(side Side, classes []packet.Class) []outcome {
-	parts := Partition(side, classes)
+func partition(side packet.Side, classes []packet.Class) []outcome {
+	parts := packet.Partition(side, classes)
 	outcomes := make([]outcome, len(parts))
 	for i, p := range parts {
-		outcomes[i] = outcome{class: p.Class, b: kept(p.Fate, p.Class)}
+		outcomes[i] = outcome{class: p.Class, b: p.Fate.Kept(p.Class)}
 	}
 	return outcomes
 }
 
 // different returns the parts of a class for which the two fates differ.
 func different(o outcome) []outcome {
-	a, b := known(o.a, o.class), known(o.b, o.class)
+	a, b := o.a.Known(o.class), o.b.Known(o.class)
 	switch {
 	case a.Outcome != b.Outcome || a.Port != b.Port:
 		return []outcome{o}
@@ -135,24 +100,6 @@ func where(c packet.Class, a, b packet.Mark) *packet.Question {
 		return nil
 	}
 	return &packet.Question{Field: a.From, Set: set}
-}
-
-// known replaces marks that are kept by their number, if the class has but one.
-func known(f packet.Fate, c packet.Class) packet.Fate {
-	f.Mark, f.ConnMark = f.Mark.In(c), f.ConnMark.In(c)
-	return f
-}
-
-// kept is the other way around: a mark that is set to the number that all packets have had is not
-// changed.
-func kept(f packet.Fate, c packet.Class) packet.Fate {
-	for field, m := range map[packet.Field]*packet.Mark{packet.PacketMark: &f.Mark,
-		packet.ConnMark: &f.ConnMark} {
-		if own := (packet.Mark{From: field}); own.In(c) == *m {
-			*m = own
-		}
-	}
-	return f
 }
 
 // example returns a packet whose fates differ. Where they differ by which of two marks is kept, the

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/compare"
+	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
 	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
 	"github.com/sidecar-cni/sidecar-cni/test/matrix"
 )
@@ -122,7 +123,7 @@ func TestExamplesDiffer(t *testing.T) {
 	}
 }
 
-func simulateMet(side compare.Side, d compare.Difference) []string {
+func simulateMet(side packet.Side, d compare.Difference) []string {
 	fate, _ := side.Fate(d.Example.Class())
 	var names []string
 	for _, m := range fate.Met {

@@ -30,7 +30,7 @@ func FuzzCompare(f *testing.F) {
 		known := usualConstants()
 		known.of(a)
 		known.of(b)
-		sideA, sideB := compare.Side(simulate.New(a)), simulate.New(b)
+		sideA, sideB := packet.Side(simulate.New(a)), simulate.New(b)
 		if listing {
 			sideA = listed(t, a)
 		}

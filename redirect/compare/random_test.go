@@ -134,7 +134,7 @@ func (c *constants) packet(random *rand.Rand) packet.Packet {
 }
 
 // fateOf is the fate of a packet, or a class of one, as far as it can differ.
-func fateOf(side compare.Side, class packet.Class) packet.Fate {
+func fateOf(side packet.Side, class packet.Class) packet.Fate {
 	fate, _ := side.Fate(class)
 	fate.Mark, fate.ConnMark, fate.Met = fate.Mark.In(class), fate.ConnMark.In(class), nil
 	if fate.Outcome == packet.Dropped {

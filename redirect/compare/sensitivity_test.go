@@ -182,7 +182,7 @@ func TestEachChangeIsSeen(t *testing.T) {
 type changesTried struct{ reported, silent, packets int }
 
 // try wants a change to be reported, or to concern none of the packets that are there.
-func (c *changesTried) try(t *testing.T, whole, changed compare.Side, name string,
+func (c *changesTried) try(t *testing.T, whole, changed packet.Side, name string,
 	packets func() enumeration) {
 	t.Helper()
 	if len(compare.Compare(whole, changed)) > 0 {

@@ -138,8 +138,7 @@ func ids(list redirect.IDs) packet.Set {
 func Packet(rs redirect.Ruleset, p packet.Packet) packet.Fate {
 	class := p.Class()
 	fate, _ := New(rs).Fate(class) // one packet leaves nothing open
-	fate.Mark, fate.ConnMark = fate.Mark.In(class), fate.ConnMark.In(class)
-	return fate
+	return fate.Known(class)
 }
 
 // Fate returns what becomes of the packets of a class, if it is the same for all of them, and else

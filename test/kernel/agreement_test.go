@@ -141,10 +141,10 @@ func (r *rig) sendAlike(t *testing.T, classes []packet.Class) {
 }
 
 // alike returns, in random order, classes in which packets have the same fate by both sides' rules.
-func alike(random *rand.Rand, a, b compare.Side, differences []compare.Difference) []packet.Class {
+func alike(random *rand.Rand, a, b packet.Side, differences []compare.Difference) []packet.Class {
 	var classes []packet.Class
-	for _, part := range compare.Partition(a, packet.Everything()) {
-		for _, p := range compare.Partition(b, []packet.Class{part.Class}) {
+	for _, part := range packet.Partition(a, packet.Everything()) {
+		for _, p := range packet.Partition(b, []packet.Class{part.Class}) {
 			if !slices.ContainsFunc(differences,
 				func(d compare.Difference) bool { return d.Class.Meets(p.Class) }) {
 				classes = append(classes, p.Class)

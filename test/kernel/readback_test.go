@@ -6,6 +6,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/compare"
+	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
 	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
 	"github.com/sidecar-cni/sidecar-cni/redirect/xtables"
 	"github.com/sidecar-cni/sidecar-cni/redirect/xtables/istioinit"
@@ -42,7 +43,7 @@ func readTables(t testing.TB, l istioinit.Listing) *xtables.Tables {
 	return tables
 }
 
-func wantSame(t testing.TB, a, b compare.Side, w compare.Words) {
+func wantSame(t testing.TB, a, b packet.Side, w compare.Words) {
 	t.Helper()
 	differences := compare.Compare(a, b)
 	if len(differences) == 0 {

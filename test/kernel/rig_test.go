@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
-	"github.com/sidecar-cni/sidecar-cni/redirect/compare"
 	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
@@ -13,7 +12,7 @@ import (
 // side is rules, and a pod that has them.
 type side struct {
 	name  string
-	rules compare.Side
+	rules packet.Side
 	pod   *netns.Pod
 
 	answered map[bears]string // what the probe should have recorded, and of which call
