@@ -88,6 +88,11 @@ var listings = map[string]struct {
 		{"handed without a mark", all(udp, enters, func(p *packet.Packet) { p.In = "net1" }, marked(3, 0)), packet.Fate{Outcome: packet.Handed, Port: 9000, Mark: packet.Mark{Value: 3}}, ""},
 		{"another interface", all(enters, at("10.1.1.1:5"), func(p *packet.Packet) { p.In = "eth1" }), packet.Fate{Outcome: packet.Redirected, Port: 1}, ""},
 	}},
+	// The kernel takes no such rules: where a packet comes in it has no socket.
+	"owners": {"*mangle\n-A PREROUTING -m owner --uid-owner 1000 -j DROP\n-A PREROUTING -m owner ! --uid-owner 1000 -j MARK --set-mark 5\nCOMMIT\n", []row{
+		{"of what enters", enters, packet.Fate{Mark: packet.Mark{Value: 5}}, "mangle PREROUTING 2"},
+		{"of what comes over lo", lo, packet.Fate{Local: true, Mark: packet.Mark{Value: 5}}, "mangle PREROUTING 2"},
+	}},
 	"policies": {"*mangle\n:OUTPUT DROP\n-A OUTPUT -p udp -j RETURN\n-A OUTPUT -p tcp -j ACCEPT\nCOMMIT\n*nat\n:PREROUTING DROP\nCOMMIT\n", []row{
 		{"RETURN from a hook is the policy", udp, packet.Fate{Outcome: packet.Dropped}, "mangle OUTPUT 1"},
 		{"ACCEPT is not", func(*packet.Packet) {}, packet.Fate{}, "mangle OUTPUT 2"},

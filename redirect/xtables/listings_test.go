@@ -85,7 +85,7 @@ COMMIT
 const mixed = `*raw
 :PREROUTING ACCEPT
 :OUTPUT ACCEPT
--A OUTPUT -p udp -m multiport --ports 53,5353:5355 -j CT --zone 3
+-A OUTPUT -p udp -m multiport --dports 53,5353:5355 -j CT --zone 3
 -A OUTPUT -m mark --mark 7 -j CT --zone 4
 -A PREROUTING -i lo -p udp -j CT --zone 5
 -A OUTPUT -p udp -m udp --sport 1000:2000 -j MARK --set-xmark 0x9/0xffffffff
@@ -93,13 +93,13 @@ COMMIT
 *mangle
 -N DEEP
 -N SKIP
--A PREROUTING -m state --state INVALID -j DROP
+-A PREROUTING -m conntrack --ctstate INVALID -j DROP
 -A PREROUTING -i net+ -p udp -j TPROXY --on-port 9000 --on-ip 0.0.0.0 --tproxy-mark 0x0/0x0
 -A PREROUTING -i lo -p udp -d 127.0.0.1 --dport 15053 -j MARK --set-mark 0x10
 -A OUTPUT -j SKIP
 -A OUTPUT -p tcp -m multiport ! --dports 80,443,8000:8100 -j DEEP
--A OUTPUT -p tcp -m multiport ! --ports 22 -m connmark ! --mark 0 -j CONNMARK --restore-mark
--A OUTPUT -s 192.168.0.0/255.255.0.0 -j DROP
+-A OUTPUT -p tcp -m multiport ! --dports 22 -m connmark ! --mark 0 -j CONNMARK --restore-mark
+-A OUTPUT -s 192.168.0.0/16 -j DROP
 -I OUTPUT 1 -m owner --uid-owner 100-200 ! --gid-owner 5 -j ACCEPT
 -A SKIP -p icmp -j RETURN
 -A SKIP -m mark --mark 0x20 -j CONNMARK --save-mark
@@ -119,7 +119,7 @@ COMMIT
 func inIPv6(listing string) string {
 	return strings.NewReplacer("127.0.0.1/32", "::1/128", "127.0.0.6/32", "::6/128",
 		"10.96.0.0/12", "fd00:96::/108", "10.96.0.10/32", "fd00:96::a/128",
-		"127.0.0.1 ", "::1 ", "192.168.0.0/255.255.0.0", "fd00:168::/32", "10.0.0.0/8", "fd00::/8",
+		"127.0.0.1 ", "::1 ", "192.168.0.0/16", "fd00:168::/32", "10.0.0.0/8", "fd00::/8",
 		"--on-ip 0.0.0.0", "--on-ip ::", "-p icmp", "-p ipv6-icmp").Replace(listing)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
 )
 
@@ -22,8 +23,8 @@ func conditionsOf(t *testing.T, table, line string) []condition {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for place, c := range tables.hooks {
-		if place.table.String() == table && len(c.rules) == 1 {
+	for place, c := range tables.chains {
+		if place.table == table && len(c.rules) == 1 {
 			return c.rules[0].conditions
 		}
 	}
@@ -35,10 +36,10 @@ func TestSpellings(t *testing.T) {
 	t.Parallel()
 	for table, rows := range map[string][][]string{
 		"nat": {
-			{"-A OUTPUT -s 10.1.0.0/16", "--append OUTPUT --source 10.1.2.3/255.255.0.0",
+			{"-A OUTPUT -s 10.1.0.0/16", "-A OUTPUT --source 10.1.2.3/16",
 				"[1:2] -A OUTPUT --src 10.1.2.3/16", "-I OUTPUT -s 10.1.0.0/16", "-I OUTPUT 1 -s 10.1.0.0/16",
-				"--insert OUTPUT --source 10.1.0.0/16", "  -A  OUTPUT\t-s  10.1.0.0/16  ", `-A OUTPUT "-s" "10.1.0.0/16"`},
-			{"-A OUTPUT ! -d 1.2.3.4", "-A OUTPUT ! --destination 1.2.3.4/32", "-A OUTPUT ! --dst 1.2.3.4/255.255.255.255"},
+				"  -A  OUTPUT\t-s  10.1.0.0/16  "},
+			{"-A OUTPUT ! -d 1.2.3.4", "-A OUTPUT ! --destination 1.2.3.4/32", "-A OUTPUT ! --dst 1.2.3.4"},
 			{"-A PREROUTING -i eth+", "-A PREROUTING --in-interface eth+"},
 			{"-A OUTPUT ! -o lo", "-A OUTPUT ! --out-interface lo", "-A OUTPUT ! -o lo -j ACCEPT", "-A OUTPUT --jump ACCEPT ! -o lo"},
 			{"-A OUTPUT -p tcp --dport 80", "-A OUTPUT --protocol TCP -m tcp --destination-port 80",
@@ -49,7 +50,7 @@ func TestSpellings(t *testing.T) {
 			{"-A OUTPUT -p tcp -m multiport ! --sports 1", "-A OUTPUT -p tcp -m multiport ! --source-ports 1:1", "-A OUTPUT -p tcp ! --sport 1"},
 			{"-A OUTPUT -p icmpv6", "-A OUTPUT -p ipv6-icmp", "-A OUTPUT -p 58"},
 			{"-A OUTPUT -p all", "-A OUTPUT -p 0", "-A OUTPUT -p ALL"},
-			{"-A OUTPUT -m state --state NEW,RELATED", "-A OUTPUT -m conntrack --ctstate related,new"},
+			{"-A OUTPUT -m conntrack --ctstate NEW,RELATED", "-A OUTPUT -m conntrack --ctstate related,new"},
 			{"-A OUTPUT -m mark --mark 10", "-A OUTPUT -m mark --mark 0xa", "-A OUTPUT -m mark --mark 0xa/0xffffffff"},
 			{"-A OUTPUT -m owner --uid-owner 7", "-A OUTPUT -m owner --uid-owner 7-7",
 				`-A OUTPUT -m comment --comment "a \"b\" -j DROP" -m owner --uid-owner 7`, "-A OUTPUT -m comment --comment -j -m owner --uid-owner 7"},
@@ -58,7 +59,8 @@ func TestSpellings(t *testing.T) {
 		for _, row := range rows {
 			want := conditionsOf(t, table, row[0])
 			for _, line := range row[1:] {
-				if diff := cmp.Diff(want, conditionsOf(t, table, line), cmp.AllowUnexported(test{}),
+				got := conditionsOf(t, table, line)
+				if diff := cmp.Diff(want, got, cmp.AllowUnexported(condition{}),
 					cmp.Comparer(packet.Set.Equal)); diff != "" {
 					t.Errorf("%s and\n%s differ:\n%s", row[0], line, diff)
 				}
@@ -75,12 +77,8 @@ func TestOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for place, c := range tables.hooks {
-		if place.table.String() == "nat" && c.name == "OUTPUT" {
-			for _, r := range c.rules {
-				got = append(got, r.text.String())
-			}
-		}
+	for _, r := range tables.chains[place{redirect.IPv4, "nat", "OUTPUT"}].rules {
+		got = append(got, r.String())
 	}
 	want := []string{"-I OUTPUT -p udp", "-I OUTPUT 2 -p tcp", "-A OUTPUT -j ACCEPT", "-I OUTPUT 4 -p esp"}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -92,7 +90,7 @@ func TestHarmless(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "\n\n# nothing\n", "*filter\n:INPUT ACCEPT [0:0]\n:X - [0:0]\nCOMMIT\n",
 		"*security\nCOMMIT", "* nat\n:POSTROUTING ACCEPT\n-A POSTROUTING -o lo -j RETURN\n-A INPUT -j ACCEPT\nCOMMIT",
-		"*mangle\r\n-P OUTPUT DROP\r\nCOMMIT\r\n"} {
+		"*mangle\r\n:OUTPUT DROP\r\nCOMMIT\r\n"} {
 		if _, err := Read(text, text); err != nil {
 			t.Errorf("%q: %s", text, err)
 		}
@@ -103,107 +101,109 @@ func TestErrors(t *testing.T) {
 	t.Parallel()
 	rule := func(line string) string { return inTable("nat", line) }
 	for _, row := range [][2]string{
-		{rule("-A OUTPUT -j LOG"), `line 3: "-A OUTPUT -j LOG": "LOG": no known target, and no chain of table nat`},
-		{rule("-A OUTPUT -p tcp -j DNAT --to 1.2.3.4"), `line 3: "-A OUTPUT -p tcp -j DNAT --to 1.2.3.4": "--to": unknown option, or given twice`},
-		{rule("-A OUTPUT -m physdev --physdev-in x"), `line 3: "-A OUTPUT -m physdev --physdev-in x": -m: "physdev": want a known match`},
-		{rule("-A OUTPUT -p tcp --frob 3"), `line 3: "-A OUTPUT -p tcp --frob 3": "--frob": unknown option, or given twice`},
-		{rule("-A OUTPUT -p tcp --dport http"), `line 3: "-A OUTPUT -p tcp --dport http": --dport: "http": want a number of 16 bits`},
-		{rule("-A OUTPUT -p tcp --dport 9:3"), `line 3: "-A OUTPUT -p tcp --dport 9:3": --dport: "9:3": want the lower number first`},
-		{rule("-A OUTPUT -p tcp --dport 65536"), `line 3: "-A OUTPUT -p tcp --dport 65536": --dport: "65536": want a number of 16 bits`},
-		{rule("-A OUTPUT -p tcp --dport"), `line 3: "-A OUTPUT -p tcp --dport": --dport: the value is missing`},
-		{rule("-A OUTPUT -p tcp --dport 1 --dport 2"), `line 3: "-A OUTPUT -p tcp --dport 1 --dport 2": "--dport": unknown option, or given twice`},
-		{rule("-A OUTPUT --dport 80"), `line 3: "-A OUTPUT --dport 80": "--dport": unknown option, or given twice`},
-		{rule("-A OUTPUT -p udp -m tcp --dport 80"), `line 3: "-A OUTPUT -p udp -m tcp --dport 80": tcp: needs -p with one of [TCP]`},
-		{rule("-A OUTPUT ! -p tcp -m tcp --dport 80"), `line 3: "-A OUTPUT ! -p tcp -m tcp --dport 80": tcp: needs -p with one of [TCP]`},
-		{rule("-A OUTPUT -p sctp -m multiport --dports 80"), `line 3: "-A OUTPUT -p sctp -m multiport --dports 80": multiport: needs -p with one of [TCP UDP]`},
-		{rule("-A OUTPUT -p tcp -m multiport --dports 1,,2"), `line 3: "-A OUTPUT -p tcp -m multiport --dports 1,,2": --dports: "": want a number of 16 bits`},
-		{rule("-A OUTPUT -p frob"), `line 3: "-A OUTPUT -p frob": -p: "frob": want a protocol`},
-		{rule("-A OUTPUT -p 256"), `line 3: "-A OUTPUT -p 256": -p: "256": want a protocol`},
-		{rule("-A OUTPUT -s 10.0.0.0/8,11.0.0.0/8"), `line 3: "-A OUTPUT -s 10.0.0.0/8,11.0.0.0/8": -s: "10.0.0.0/8,11.0.0.0/8": want an IPv4 network`},
-		{rule("-A OUTPUT -s 10.0.0.0/33"), `line 3: "-A OUTPUT -s 10.0.0.0/33": -s: "10.0.0.0/33": want an IPv4 network`},
-		{rule("-A OUTPUT -s 10.0.0.0/255.0.255.0"), `line 3: "-A OUTPUT -s 10.0.0.0/255.0.255.0": -s: "10.0.0.0/255.0.255.0": want an IPv4 network`},
-		{rule("-A OUTPUT -s example.com"), `line 3: "-A OUTPUT -s example.com": -s: "example.com": want an IPv4 network`},
-		{rule("-A OUTPUT -s fe80::1"), `line 3: "-A OUTPUT -s fe80::1": -s: "fe80::1": want an IPv4 network`},
-		{rule("-A OUTPUT -s ! 1.2.3.4"), `line 3: "-A OUTPUT -s ! 1.2.3.4": -s: "!": want an IPv4 network`},
-		{rule("-A OUTPUT -s 1.2.3.4 -s 1.2.3.4"), `line 3: "-A OUTPUT -s 1.2.3.4 -s 1.2.3.4": "-s": unknown option, or given twice`},
-		{rule("-A OUTPUT -o abcdefghijklmnop"), `line 3: "-A OUTPUT -o abcdefghijklmnop": -o: "abcdefghijklmnop": want a name of 1 to 15 bytes`},
-		{rule("-A OUTPUT -g X"), `line 3: "-A OUTPUT -g X": "-g": unknown option, or given twice`},
-		{rule("-A OUTPUT -j X -j X"), `line 3: "-A OUTPUT -j X -j X": "-j": unknown option, or given twice`},
-		{rule("-A OUTPUT ! -j X"), `line 3: "-A OUTPUT ! -j X": -j: "X": want a target`},
-		{rule("-A OUTPUT ! -m mark"), `line 3: "-A OUTPUT ! -m mark": -m: "mark": want a known match`},
-		{rule("-A OUTPUT !"), `line 3: "-A OUTPUT !": "!": unknown option, or given twice`},
-		{rule("-A OUTPUT X"), `line 3: "-A OUTPUT X": "X": unknown option, or given twice`},
-		{rule("-A OUTPUT -m mark"), `line 3: "-A OUTPUT -m mark": mark: an option is missing`},
-		{rule("-A OUTPUT -m mark --mark 1/0xff"), `line 3: "-A OUTPUT -m mark --mark 1/0xff": --mark: "1/0xff": want a number without a mask, or of 32 bits with 0xffffffff`},
-		{rule("-A OUTPUT -m mark --mark 1 --mark 1"), `line 3: "-A OUTPUT -m mark --mark 1 --mark 1": "--mark": unknown option, or given twice`},
-		{rule("-A OUTPUT -m owner --uid-owner root"), `line 3: "-A OUTPUT -m owner --uid-owner root": --uid-owner: "root": want a number of 32 bits`},
-		{rule("-A OUTPUT -m owner --socket-exists"), `line 3: "-A OUTPUT -m owner --socket-exists": "--socket-exists": unknown option, or given twice`},
-		{rule("-A OUTPUT -m conntrack --ctstate NEW,SNAT"), `line 3: "-A OUTPUT -m conntrack --ctstate NEW,SNAT": --ctstate: "SNAT": want new, established, related or invalid`},
-		{rule("-A OUTPUT -m conntrack ! --ctstate"), `line 3: "-A OUTPUT -m conntrack ! --ctstate": --ctstate: the value is missing`},
-		{rule("-A OUTPUT -m comment --comment \"open"), `line 3: "-A OUTPUT -m comment --comment \"open": a quote is not closed`},
-		{rule("-A OUTPUT -j REDIRECT --to-ports 1"), `line 3: "-A OUTPUT -j REDIRECT --to-ports 1": REDIRECT: needs -p with one of [TCP UDP]`},
-		{rule("-A OUTPUT -p tcp -j REDIRECT"), `line 3: "-A OUTPUT -p tcp -j REDIRECT": REDIRECT: an option is missing`},
-		{rule("-A OUTPUT -p tcp -j REDIRECT --to-ports 0"), `line 3: "-A OUTPUT -p tcp -j REDIRECT --to-ports 0": REDIRECT: an option is missing`},
-		{rule("-A OUTPUT -p tcp -j REDIRECT --to-ports 1-2"), `line 3: "-A OUTPUT -p tcp -j REDIRECT --to-ports 1-2": --to-ports: "1-2": want a number of 16 bits`},
-		{rule("-A OUTPUT -p tcp -j REDIRECT ! --to-ports 1"), `line 3: "-A OUTPUT -p tcp -j REDIRECT ! --to-ports 1": --to-ports: cannot be negated`},
-		{rule("-A OUTPUT -j MARK --set-mark 1/1"), `line 3: "-A OUTPUT -j MARK --set-mark 1/1": --set-mark: "1/1": want a number without a mask, or of 32 bits with 0xffffffff`},
-		{rule("-A OUTPUT -j MARK"), `line 3: "-A OUTPUT -j MARK": MARK: an option is missing`},
-		{rule("-A OUTPUT -j CONNMARK --nfmask 0xffffffff"), `line 3: "-A OUTPUT -j CONNMARK --nfmask 0xffffffff": CONNMARK: an option is missing`},
-		{rule("-A OUTPUT -j CONNMARK --save-mark --restore-mark"), `line 3: "-A OUTPUT -j CONNMARK --save-mark --restore-mark": --restore-mark: out of place`},
-		{rule("-A OUTPUT -j CONNMARK --save-mark --nfmask 0xff"), `line 3: "-A OUTPUT -j CONNMARK --save-mark --nfmask 0xff": --nfmask: "0xff": want 0xffffffff`},
-		{rule("-A OUTPUT -j CT --zone 1"), `line 3: "-A OUTPUT -j CT --zone 1": CT: not evaluated in table nat`},
-		{inTable("mangle", "-A OUTPUT -p tcp -j REDIRECT --to-ports 1"), `line 3: "-A OUTPUT -p tcp -j REDIRECT --to-ports 1": REDIRECT: not evaluated in table mangle`},
+		{rule("-A OUTPUT -j LOG"), `line 3: "-A OUTPUT -j LOG": "-j LOG": want a chain of the table, or a known target with all it needs`},
+		{rule("-A OUTPUT -p tcp -j DNAT --to 1.2.3.4"), `line 3: "-A OUTPUT -p tcp -j DNAT --to 1.2.3.4": "-j DNAT --to 1.2.3.4": want a chain of the table, or a known target with all it needs`},
+		{rule("-A OUTPUT -m physdev --physdev-in x"), `line 3: "-A OUTPUT -m physdev --physdev-in x": "-m physdev --physdev-in x": unknown, or lacks something`},
+		{rule("-A OUTPUT -p tcp --frob 3"), `line 3: "-A OUTPUT -p tcp --frob 3": "--frob 3": unknown, or lacks something`},
+		{rule("-A OUTPUT -p tcp --dport http"), `line 3: "-A OUTPUT -p tcp --dport http": "--dport http": "http": want a number of 16 bits`},
+		{rule("-A OUTPUT -p tcp --dport 9:3"), `line 3: "-A OUTPUT -p tcp --dport 9:3": "--dport 9:3": "9:3": want the lower number first`},
+		{rule("-A OUTPUT -p tcp --dport 65536"), `line 3: "-A OUTPUT -p tcp --dport 65536": "--dport 65536": "65536": want a number of 16 bits`},
+		{rule("-A OUTPUT -p tcp --dport"), `line 3: "-A OUTPUT -p tcp --dport": "--dport": unknown, or lacks something`},
+		{rule("-A OUTPUT -p tcp --dport 1 --dport 2"), `line 3: "-A OUTPUT -p tcp --dport 1 --dport 2": "--dport 2": given twice`},
+		{rule("-A OUTPUT --dport 80"), `line 3: "-A OUTPUT --dport 80": ports need -p tcp or -p udp`},
+		{rule("-A OUTPUT -p udp -m tcp --dport 80"), `line 3: "-A OUTPUT -p udp -m tcp --dport 80": "-m tcp --dport 80": needs the same -p before it`},
+		{rule("-A OUTPUT ! -p tcp -m tcp --dport 80"), `line 3: "-A OUTPUT ! -p tcp -m tcp --dport 80": "-m tcp --dport 80": needs the same -p before it`},
+		{rule("-A OUTPUT -p sctp -m multiport --dports 80"), `line 3: "-A OUTPUT -p sctp -m multiport --dports 80": ports need -p tcp or -p udp`},
+		{rule("-A OUTPUT -p tcp -m multiport --dports 1,,2"), `line 3: "-A OUTPUT -p tcp -m multiport --dports 1,,2": "-m multiport --dports 1,,2": "": want a number of 16 bits`},
+		{rule("-A OUTPUT -p frob"), `line 3: "-A OUTPUT -p frob": "-p frob": "frob": want a number of 8 bits`},
+		{rule("-A OUTPUT -p 256"), `line 3: "-A OUTPUT -p 256": "-p 256": "256": want a number of 8 bits`},
+		{rule("-A OUTPUT -s 10.0.0.0/8,11.0.0.0/8"), `line 3: "-A OUTPUT -s 10.0.0.0/8,11.0.0.0/8": "-s 10.0.0.0/8,11.0.0.0/8": unknown, or lacks something`},
+		{rule("-A OUTPUT -s 10.0.0.0/33"), `line 3: "-A OUTPUT -s 10.0.0.0/33": "-s 10.0.0.0/33": "10.0.0.0/33": want an IPv4 network`},
+		{rule("-A OUTPUT -s 10.0.0.0/255.0.255.0"), `line 3: "-A OUTPUT -s 10.0.0.0/255.0.255.0": "-s 10.0.0.0/255.0.255.0": "10.0.0.0/255.0.255.0": want an IPv4 network`},
+		{rule("-A OUTPUT -s example.com"), `line 3: "-A OUTPUT -s example.com": "-s example.com": "example.com": want an IPv4 network`},
+		{rule("-A OUTPUT -s fe80::1"), `line 3: "-A OUTPUT -s fe80::1": "-s fe80::1": "fe80::1": want an IPv4 network`},
+		{rule("-A OUTPUT -s ! 1.2.3.4"), `line 3: "-A OUTPUT -s ! 1.2.3.4": "-s ! 1.2.3.4": "!": want an IPv4 network`},
+		{rule("-A OUTPUT -s 1.2.3.4 -s 1.2.3.4"), `line 3: "-A OUTPUT -s 1.2.3.4 -s 1.2.3.4": "-s 1.2.3.4": given twice`},
+		{rule("-A OUTPUT -o abcdefghijklmnop"), `line 3: "-A OUTPUT -o abcdefghijklmnop": "-o abcdefghijklmnop": unknown, or lacks something`},
+		{rule("-A OUTPUT -g X"), `line 3: "-A OUTPUT -g X": "-g X": unknown, or lacks something`},
+		{rule("-A OUTPUT -j X -j X"), `line 3: "-A OUTPUT -j X -j X": "-j X": given twice`},
+		{rule("-A OUTPUT ! -j X"), `line 3: "-A OUTPUT ! -j X": "! -j X": unknown, or lacks something`},
+		{rule("-A OUTPUT ! -m mark"), `line 3: "-A OUTPUT ! -m mark": "! -m mark": unknown, or lacks something`},
+		{rule("-A OUTPUT !"), `line 3: "-A OUTPUT !": "!": unknown, or lacks something`},
+		{rule("-A OUTPUT X"), `line 3: "-A OUTPUT X": "X": unknown, or lacks something`},
+		{rule("-A OUTPUT -m mark"), `line 3: "-A OUTPUT -m mark": "-m mark": unknown, or lacks something`},
+		{rule("-A OUTPUT -m mark --mark 1/0xff"), `line 3: "-A OUTPUT -m mark --mark 1/0xff": "-m mark --mark 1/0xff": "1/0xff": want a number of 32 bits`},
+		{rule("-A OUTPUT -m mark --mark 1 --mark 1"), `line 3: "-A OUTPUT -m mark --mark 1 --mark 1": "--mark 1": unknown, or lacks something`},
+		{rule("-A OUTPUT -m owner --uid-owner root"), `line 3: "-A OUTPUT -m owner --uid-owner root": "-m owner --uid-owner root": "root": want a number of 32 bits`},
+		{rule("-A OUTPUT -m owner --socket-exists"), `line 3: "-A OUTPUT -m owner --socket-exists": "-m owner --socket-exists": unknown, or lacks something`},
+		{rule("-A OUTPUT --gid-owner 5"), `line 3: "-A OUTPUT --gid-owner 5": "--gid-owner 5": unknown, or lacks something`},
+		{rule("-A OUTPUT -m owner --uid-owner 1 --gid-owner 2 --uid-owner 3"), `line 3: "-A OUTPUT -m owner --uid-owner 1 --gid-owner 2 --uid-owner 3": "--uid-owner 3": unknown, or lacks something`},
+		{inTable("mangle", "-A PREROUTING -p tcp -j TPROXY --tproxy-mark 1 --on-port 2 --tproxy-mark 3"), `line 3: "-A PREROUTING -p tcp -j TPROXY --tproxy-mark 1 --on-port 2 --tproxy-mark 3": "--tproxy-mark 3": unknown, or lacks something`},
+		{rule("-A OUTPUT -m conntrack --ctstate NEW,SNAT"), `line 3: "-A OUTPUT -m conntrack --ctstate NEW,SNAT": "-m conntrack --ctstate NEW,SNAT": "SNAT": want new, established, related or invalid`},
+		{rule("-A OUTPUT -m conntrack ! --ctstate"), `line 3: "-A OUTPUT -m conntrack ! --ctstate": "-m conntrack ! --ctstate": unknown, or lacks something`},
+		{rule("-A OUTPUT -m comment --comment \"open"), `line 3: "-A OUTPUT -m comment --comment \"open": "-m comment --comment \"open": unknown, or lacks something`},
+		{rule("-A OUTPUT -j REDIRECT --to-ports 1"), `line 3: "-A OUTPUT -j REDIRECT --to-ports 1": ports need -p tcp or -p udp`},
+		{rule("-A OUTPUT -p tcp -j REDIRECT"), `line 3: "-A OUTPUT -p tcp -j REDIRECT": "-j REDIRECT": want a chain of the table, or a known target with all it needs`},
+		{rule("-A OUTPUT -p tcp -j REDIRECT --to-ports 0"), `line 3: "-A OUTPUT -p tcp -j REDIRECT --to-ports 0": "-j REDIRECT --to-ports 0": want a chain of the table, or a known target with all it needs`},
+		{rule("-A OUTPUT -p tcp -j REDIRECT --to-ports 1-2"), `line 3: "-A OUTPUT -p tcp -j REDIRECT --to-ports 1-2": "-j REDIRECT --to-ports 1-2": want a chain of the table, or a known target with all it needs`},
+		{rule("-A OUTPUT -p tcp -j REDIRECT ! --to-ports 1"), `line 3: "-A OUTPUT -p tcp -j REDIRECT ! --to-ports 1": "-j REDIRECT ! --to-ports 1": want a chain of the table, or a known target with all it needs`},
+		{rule("-A OUTPUT -j MARK --set-mark 1/1"), `line 3: "-A OUTPUT -j MARK --set-mark 1/1": "-j MARK --set-mark 1/1": "1/1": want a number of 32 bits`},
+		{rule("-A OUTPUT -j MARK"), `line 3: "-A OUTPUT -j MARK": "-j MARK": want a chain of the table, or a known target with all it needs`},
+		{rule("-A OUTPUT -j CONNMARK --nfmask 0xffffffff"), `line 3: "-A OUTPUT -j CONNMARK --nfmask 0xffffffff": "-j CONNMARK --nfmask 0xffffffff": want a chain of the table, or a known target with all it needs`},
+		{rule("-A OUTPUT -j CONNMARK --save-mark --restore-mark"), `line 3: "-A OUTPUT -j CONNMARK --save-mark --restore-mark": "--restore-mark": unknown, or lacks something`},
+		{rule("-A OUTPUT -j CONNMARK --save-mark --nfmask 0xff"), `line 3: "-A OUTPUT -j CONNMARK --save-mark --nfmask 0xff": "--nfmask 0xff": unknown, or lacks something`},
+		{rule("-A OUTPUT -j CT --zone 1"), `line 3: "-A OUTPUT -j CT --zone 1": "-j CT --zone 1": not evaluated in table nat`},
+		{inTable("mangle", "-A OUTPUT -p tcp -j REDIRECT --to-ports 1"), `line 3: "-A OUTPUT -p tcp -j REDIRECT --to-ports 1": "-j REDIRECT --to-ports 1": not evaluated in table mangle`},
 		{inTable("mangle", "-A OUTPUT -p tcp -j TPROXY --on-port 1"), `line 3: "-A OUTPUT -p tcp -j TPROXY --on-port 1": reached from OUTPUT, works from PREROUTING only`},
-		{inTable("mangle", "-A PREROUTING -p tcp -j TPROXY --on-port 1 --on-ip 1.2.3.4"), `line 3: "-A PREROUTING -p tcp -j TPROXY --on-port 1 --on-ip 1.2.3.4": --on-ip: "1.2.3.4": want 0.0.0.0 or ::`},
-		{inTable("mangle", "-A PREROUTING -p tcp -j TPROXY --tproxy-mark 1"), `line 3: "-A PREROUTING -p tcp -j TPROXY --tproxy-mark 1": TPROXY: an option is missing`},
-		{inTable("mangle", "-A PREROUTING -j X\n-A X -m owner --uid-owner 1"), `line 4: "-A X -m owner --uid-owner 1": reached from PREROUTING, works from OUTPUT only`},
-		{inTable("raw", "-A OUTPUT -m state --state NEW"), `line 3: "-A OUTPUT -m state --state NEW": state: not evaluated in table raw`},
-		{inTable("raw", "-A OUTPUT -j CONNMARK --save-mark"), `line 3: "-A OUTPUT -j CONNMARK --save-mark": CONNMARK: not evaluated in table raw`},
-		{inTable("raw", "-A OUTPUT -j CT --notrack"), `line 3: "-A OUTPUT -j CT --notrack": "--notrack": unknown option, or given twice`},
-		{rule("-A OUTPUT -j OUTPUT"), `line 3: "-A OUTPUT -j OUTPUT": "OUTPUT": no known target, and no chain of table nat`},
+		{inTable("mangle", "-A PREROUTING -p tcp -j TPROXY --on-port 1 --on-ip 1.2.3.4"), `line 3: "-A PREROUTING -p tcp -j TPROXY --on-port 1 --on-ip 1.2.3.4": "--on-ip 1.2.3.4": unknown, or lacks something`},
+		{inTable("mangle", "-A PREROUTING -p tcp -j TPROXY --tproxy-mark 1"), `line 3: "-A PREROUTING -p tcp -j TPROXY --tproxy-mark 1": "-j TPROXY --tproxy-mark 1": want a chain of the table, or a known target with all it needs`},
+		{inTable("raw", "-A OUTPUT -m state --state NEW"), `line 3: "-A OUTPUT -m state --state NEW": "-m state --state NEW": unknown, or lacks something`},
+		{inTable("raw", "-A OUTPUT -j CONNMARK --save-mark"), `line 3: "-A OUTPUT -j CONNMARK --save-mark": "-j CONNMARK --save-mark": not evaluated in table raw`},
+		{inTable("raw", "-A OUTPUT -j CT --notrack"), `line 3: "-A OUTPUT -j CT --notrack": "-j CT --notrack": want a chain of the table, or a known target with all it needs`},
+		{rule("-A OUTPUT -j OUTPUT"), `line 3: "-A OUTPUT -j OUTPUT": "-j OUTPUT": want a chain of the table, or a known target with all it needs`},
 		{rule("-A OUTPUT -j X\n-A X -j X"), `line 4: "-A X -j X": a packet would meet too many rules, or jump in a loop`},
-		{rule("-N Y\n-A X -j Y\n-A Y -j X\n-A OUTPUT -j Y"), `line 5: "-A Y -j X": a packet would meet too many rules, or jump in a loop`},
-		{rule("-A Y -j X"), `line 3: "-A Y -j X": "Y": no chain of table nat`},
-		{rule("-N X"), `line 3: "-N X": "X": no name for a new chain`},
-		{rule(":X - [0:0]"), `line 3: ":X - [0:0]": "X": no name for a new chain`},
-		{rule("-N OUTPUT"), `line 3: "-N OUTPUT": "-": not a policy that "OUTPUT" can have`},
-		{rule("-N FORWARD"), `line 3: "-N FORWARD": "FORWARD": no name for a new chain`},
-		{rule("-N MARK"), `line 3: "-N MARK": "MARK": no name for a new chain`},
-		{rule("-P X DROP"), `line 3: "-P X DROP": "DROP": not a policy that "X" can have`},
-		{rule("-P OUTPUT QUEUE"), `line 3: "-P OUTPUT QUEUE": "QUEUE": not a policy that "OUTPUT" can have`},
-		{rule(":OUTPUT"), `line 3: ":OUTPUT": want :CHAIN POLICY [packets:bytes]`},
-		{rule("-A OUTPUT -p tcp --dport 1_0"), `line 3: "-A OUTPUT -p tcp --dport 1_0": --dport: "1_0": want a number of 16 bits`},
-		{rule("-A OUTPUT -p tcp -j REDIRECT --to-ports 1/0xffffffff"), `line 3: "-A OUTPUT -p tcp -j REDIRECT --to-ports 1/0xffffffff": --to-ports: "1/0xffffffff": want a number without a mask, or of 32 bits with 0xffffffff`},
-		{rule(":"), `line 3: ":": want :CHAIN POLICY [packets:bytes]`},
-		{rule(":X - [0:0] y"), `line 3: ":X - [0:0] y": want :CHAIN POLICY [packets:bytes]`},
-		{rule("-A OUTPUT -p tcp -m multiport --dports " + strings.Repeat("1,", 100) + "x"), `line 3: "-A OUTPUT -p tcp -m multiport --dports 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1": --dports: "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,": want at most 15 ports`},
+		{rule("-N Y\n-A X -j Y\n-A Y -j X\n-A OUTPUT -j Y"), `line 4: "-A X -j Y": a packet would meet too many rules, or jump in a loop`},
+		{rule("-A Y -j X"), `line 3: "-A Y -j X": no such chain in table nat`},
+		{rule("-N X"), `line 3: "-N X": "X": exists already, or cannot have policy "-"`},
+		{rule(":X - [0:0]"), `line 3: ":X - [0:0]": "X": exists already, or cannot have policy "-"`},
+		{rule("-N OUTPUT"), `line 3: "-N OUTPUT": "OUTPUT": exists already, or cannot have policy "-"`},
+		{rule("-N FORWARD"), `line 3: "-N FORWARD": "FORWARD": exists already, or cannot have policy "-"`},
+		{rule(":REDIRECT -\n-A OUTPUT -p tcp -j REDIRECT"), `line 4: "-A OUTPUT -p tcp -j REDIRECT": "-j REDIRECT": want a chain of the table, or a known target with all it needs`},
+		{rule("-P X DROP"), `line 3: "-P X DROP": want -A CHAIN, -I CHAIN, -N CHAIN or :CHAIN POLICY`},
+		{rule("-P OUTPUT QUEUE"), `line 3: "-P OUTPUT QUEUE": want -A CHAIN, -I CHAIN, -N CHAIN or :CHAIN POLICY`},
+		{rule(":OUTPUT"), `line 3: ":OUTPUT": want -A CHAIN, -I CHAIN, -N CHAIN or :CHAIN POLICY`},
+		{rule("-A OUTPUT -p tcp --dport 1_0"), `line 3: "-A OUTPUT -p tcp --dport 1_0": "--dport 1_0": "1_0": want a number of 16 bits`},
+		{rule("-A OUTPUT -p tcp -j REDIRECT --to-ports 1/0xffffffff"), `line 3: "-A OUTPUT -p tcp -j REDIRECT --to-ports 1/0xffffffff": "-j REDIRECT --to-ports 1/0xffffffff": want a chain of the table, or a known target with all it needs`},
+		{rule(":"), `line 3: ":": want -A CHAIN, -I CHAIN, -N CHAIN or :CHAIN POLICY`},
+		{rule(":X - [0:0] y"), `line 3: ":X - [0:0] y": want -A CHAIN, -I CHAIN, -N CHAIN or :CHAIN POLICY`},
+		{rule("-A OUTPUT -p tcp -m multiport --dports " + strings.Repeat("1,", 100) + "x"), `line 3: "-A OUTPUT -p tcp -m multiport --dports 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1": "-m multiport --dports 1,1,1,1,1,1,1,1,1,": "x": want a number of 16 bits`},
 		{rule("-A POSTROUTING -j DROP"), `line 3: "-A POSTROUTING -j DROP": POSTROUTING: only RETURN and ACCEPT are evaluated here`},
-		{rule("-A OUTPUT -m connmark --mark 0x1/0x1"), `line 3: "-A OUTPUT -m connmark --mark 0x1/0x1": --mark: "0x1/0x1": want a number without a mask, or of 32 bits with 0xffffffff`},
-		{rule("-A OUTPUT -m comment"), `line 3: "-A OUTPUT -m comment": comment: an option is missing`},
-		{rule("-A OUTPUT -j REDIRECT -p tcp --to-ports"), `line 3: "-A OUTPUT -j REDIRECT -p tcp --to-ports": --to-ports: the value is missing`},
-		{rule(":OUTPUT ACCEPT [0:0"), `line 3: ":OUTPUT ACCEPT [0:0": want :CHAIN POLICY [packets:bytes]`},
-		{rule(":POSTROUTING DROP [0:0]"), `line 3: ":POSTROUTING DROP [0:0]": "DROP": not a policy that "POSTROUTING" can have`},
-		{rule("-A POSTROUTING -j MASQUERADE"), `line 3: "-A POSTROUTING -j MASQUERADE": POSTROUTING: only RETURN and ACCEPT are evaluated here`},
+		{rule("-A OUTPUT -m connmark --mark 0x1/0x1"), `line 3: "-A OUTPUT -m connmark --mark 0x1/0x1": "-m connmark --mark 0x1/0x1": "0x1/0x1": want a number of 32 bits`},
+		{rule("-A OUTPUT -m comment"), `line 3: "-A OUTPUT -m comment": "-m comment": unknown, or lacks something`},
+		{rule("-A OUTPUT -j REDIRECT -p tcp --to-ports"), `line 3: "-A OUTPUT -j REDIRECT -p tcp --to-ports": "-j REDIRECT -p tcp --to-ports": want a chain of the table, or a known target with all it needs`},
+		{rule(":OUTPUT ACCEPT [0:0"), `line 3: ":OUTPUT ACCEPT [0:0": want -A CHAIN, -I CHAIN, -N CHAIN or :CHAIN POLICY`},
+		{rule(":POSTROUTING DROP [0:0]"), `line 3: ":POSTROUTING DROP [0:0]": "POSTROUTING": exists already, or cannot have policy "DROP"`},
+		{rule("-A POSTROUTING -j MASQUERADE"), `line 3: "-A POSTROUTING -j MASQUERADE": "-j MASQUERADE": want a chain of the table, or a known target with all it needs`},
 		{rule("-A INPUT -p tcp -j X"), `line 3: "-A INPUT -p tcp -j X": INPUT: only RETURN and ACCEPT are evaluated here`},
-		{rule("-F OUTPUT"), `line 3: "-F OUTPUT": "-F": unknown command`},
+		{rule("-F OUTPUT"), `line 3: "-F OUTPUT": want -A CHAIN, -I CHAIN, -N CHAIN or :CHAIN POLICY`},
 		{rule("-I OUTPUT 2 -j X"), `line 3: "-I OUTPUT 2 -j X": 2: want a place from 1 to 1`},
-		{rule("-I OUTPUT 0 -j X"), `line 3: "-I OUTPUT 0 -j X": 0: want a place from 1 to 1`},
-		{rule("-A"), `line 3: "-A": want a command, a chain and at most 255 words`},
-		{rule("[0:0]"), `line 3: "": want a command, a chain and at most 255 words`},
-		{rule("\x00\xff\x7fELF"), `line 3: "\x00\xff\x7fELF": want a command, a chain and at most 255 words`},
-		{rule("*raw"), `line 3: "*raw": table raw was here already, or another one lacks COMMIT`},
+		{rule("-I OUTPUT 0 -j X"), `line 3: "-I OUTPUT 0 -j X": "0 -j X": unknown, or lacks something`},
+		{rule("-A"), `line 3: "-A": want -A CHAIN, -I CHAIN, -N CHAIN or :CHAIN POLICY`},
+		{rule("[0:0]"), `line 3: "[0:0]": want -A CHAIN, -I CHAIN, -N CHAIN or :CHAIN POLICY`},
+		{rule("\x00\xff\x7fELF"), `line 3: "\x00\xff\x7fELF": want -A CHAIN, -I CHAIN, -N CHAIN or :CHAIN POLICY`},
+		{rule("*raw"), `line 3: "*raw": "raw": no known table, or a second one, or COMMIT is missing`},
 		{rule("# Table `nat' is incompatible, use 'nft' tool."), "line 3: \"# Table `nat' is incompatible, use 'nft' tool.\": the listing lacks the rules of this table"},
-		{"*filter\n-A INPUT -j DROP\nCOMMIT", `line 2: "-A INPUT -j DROP": rules of table filter are not evaluated`},
-		{"*filter\n:FORWARD DROP [0:0]\nCOMMIT", `line 2: ":FORWARD DROP [0:0]": "DROP": not a policy that "FORWARD" can have`},
-		{"*broute\nCOMMIT", `line 1: "*broute": "broute": unknown table`},
-		{"*nat\nCOMMIT\n*nat\nCOMMIT", `line 3: "*nat": table nat was here already, or another one lacks COMMIT`},
+		{"*filter\n-A INPUT -j DROP\nCOMMIT", `line 2: "-A INPUT -j DROP": INPUT: only RETURN and ACCEPT are evaluated here`},
+		{"*filter\n:FORWARD DROP [0:0]\nCOMMIT", `line 2: ":FORWARD DROP [0:0]": "FORWARD": exists already, or cannot have policy "DROP"`},
+		{"*broute\nCOMMIT", `line 1: "*broute": "broute": no known table, or a second one, or COMMIT is missing`},
+		{"*nat\nCOMMIT\n*nat\nCOMMIT", `line 3: "*nat": "nat": no known table, or a second one, or COMMIT is missing`},
 		{"*nat\n-A OUTPUT -j ACCEPT\n", `line 2: table nat ends without COMMIT`},
 		{"*nat\nCOMMIT\n-A OUTPUT -j ACCEPT\n", `line 3: "-A OUTPUT -j ACCEPT": not in a table`},
 		{"table ip nat {", `line 1: "table ip nat {": not in a table`},
-		{strings.Repeat("x", 10<<20), `10485760 bytes, and 8388608 are the most that is read`},
-		{rule("-A OUTPUT" + strings.Repeat(" -m mark", 1<<10)), `line 3: "-A OUTPUT -m mark -m mark -m mark -m mark -m mark -m mark -m mark -m mark -m mar": want a command, a chain and at most 255 words`},
-		{rule("-A OUTPUT -j " + strings.Repeat("long", 100)), `line 3: "-A OUTPUT -j longlonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglon": "longlonglonglonglonglonglonglonglonglong": no known target, and no chain of table nat`},
-		{rule(strings.Repeat("-I OUTPUT\n", 70_000)), `line 65539: "-I OUTPUT": more than 65536 rules`},
+		{strings.Repeat("x", 10<<20), `10485760 bytes, and 4194304 are the most that is read`},
+		{rule("-A OUTPUT" + strings.Repeat(" -m mark", 1<<10)), `line 3: "-A OUTPUT -m mark -m mark -m mark -m mark -m mark -m mark -m mark -m mark -m mar": want lines of 4096 bytes, and 65536 of them, at most`},
+		{rule("-A OUTPUT -j " + strings.Repeat("long", 100)), `line 3: "-A OUTPUT -j longlonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglon": "-j longlonglonglonglonglonglonglonglongl": want a chain of the table, or a known target with all it needs`},
+		{rule(strings.Repeat("-I OUTPUT\n", 70_000)), `line 65537: "-I OUTPUT": want lines of 4096 bytes, and 65536 of them, at most`},
 		{doubling(40), `line 11: "-A CCCC -j CCC": a packet would meet too many rules, or jump in a loop`},
 	} {
 		_, err := Read(row[0], "")
