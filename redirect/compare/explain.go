@@ -29,7 +29,7 @@ func Explain(differences []Difference, w Words) string {
 		families[w.sentence(d, false)]++
 	}
 	const few = 3
-	said, more := map[string]int{}, ""
+	said, more := map[string]int{}, []string{}
 	var b strings.Builder
 	for _, d := range possible {
 		text := w.sentence(d, false)
@@ -42,11 +42,10 @@ func Explain(differences []Difference, w Words) string {
 		case d.Reason == "" || said[d.Reason] <= few:
 			fmt.Fprintln(&b, w.sentence(d, alone))
 		case said[d.Reason] == few+1:
-			more += d.Reason + "\n"
+			more = append(more, d.Reason)
 		}
 	}
-	for reason := range strings.Lines(more) {
-		reason = strings.TrimSpace(reason)
+	for _, reason := range more {
 		fmt.Fprintf(&b, "%d more, since %s.\n", said[reason]-few, reason)
 	}
 	if n := len(differences) - len(possible); n > 0 {

@@ -2,7 +2,6 @@ package compare
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
@@ -53,17 +52,7 @@ func traffic(c packet.Class) float64 {
 				part += s.part
 			}
 		}
-		product *= part + rest*count(c.Of(f))/count(all.Of(f))
+		product *= part + rest*c.Of(f).Magnitude()/all.Of(f).Magnitude()
 	}
 	return product
-}
-
-// count is how many values a set has, by the order of its magnitude: a network of a few bits less
-// has not a hundredth of the traffic.
-func count(s packet.Set) float64 {
-	n := 0.0
-	for _, span := range s.Spans() {
-		n += span.Count()
-	}
-	return 1 + math.Log2(1+n)
 }

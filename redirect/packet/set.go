@@ -19,12 +19,6 @@ type Span struct {
 	First, Last Value // First is not above Last
 }
 
-// Count returns how many values there are, as near as a float comes to it.
-func (s Span) Count() float64 {
-	low := float64(s.Last.low) - float64(s.First.low)
-	return float64(s.Last.high-s.First.high)*(1<<64) + low + 1
-}
-
 // Set is a set of values of one field. The zero Set is empty.
 type Set struct{ spans []Span } // sorted, with a gap between neighbours
 
@@ -262,6 +256,16 @@ func (s Set) overlaps(t Set, f func(Span) bool) {
 			j++
 		}
 	}
+}
+
+// Magnitude is how many values a set has, by the number of bits that it takes to count them, and 1.
+func (s Set) Magnitude() float64 {
+	n := 1.0
+	for _, span := range s.spans {
+		low := float64(span.Last.low) - float64(span.First.low)
+		n += float64(span.Last.high-span.First.high)*(1<<64) + low + 1
+	}
+	return 1 + math.Log2(n)
 }
 
 // Single reports whether exactly one value is in the set.
