@@ -192,7 +192,12 @@ func (r *reader) interfaces(value string) []Interface {
 		}
 		names = append(names, Interface(item))
 	}
-	return sorted(names)
+	names = sorted(names)
+	return slices.DeleteFunc(slices.Clone(names), func(name Interface) bool {
+		others := slices.DeleteFunc(slices.Clone(names),
+			func(other Interface) bool { return other == name })
+		return among(others, name)
+	})
 }
 
 // validInterface is stricter than the kernel: letters, digits and a few signs, so that no dialect

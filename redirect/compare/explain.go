@@ -134,13 +134,16 @@ func reason(f, other packet.Fate) string {
 	return rule.Why
 }
 
-// deciding returns the table in which two fates part.
+// deciding returns the table in which a side does what it does, or else what the other does.
 func deciding(f, other packet.Fate) redirect.Table {
 	switch {
-	case f.Outcome == packet.Redirected || other.Outcome == packet.Redirected:
-		return redirect.NAT
 	case f.Outcome == other.Outcome && f.Zone != other.Zone:
 		return redirect.Raw
+	case f.Outcome == packet.Redirected, f.Outcome == packet.Passes &&
+		other.Outcome == packet.Redirected && f.Mark.From == packet.PacketMark:
+		return redirect.NAT
+	case f.Outcome == packet.Dropped && len(f.Met) > 0:
+		return f.Met[len(f.Met)-1].Table
 	}
 	return redirect.Mangle
 }

@@ -2,6 +2,7 @@ package compare
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
@@ -13,7 +14,8 @@ type Purpose struct {
 	Readme string // the kind in a sentence or two; empty: told elsewhere
 
 	// About says which packets of a difference, whose side A is istio-init, are of the kind: those
-	// for which one of the answers is yes.
+	// for which one of the answers is yes. It looks at the fates too: a mistake about the same
+	// packets is another difference.
 	About func(Pod, Difference) []packet.Question
 }
 
@@ -25,7 +27,8 @@ type Pod struct {
 	IPv6   bool           // it writes rules of IPv6
 	Mapped []netip.Prefix // IPv4-mapped CIDRs among those of -i and -x
 	GIDs   []uint32       // of -g, else the uids
-	AllDNS bool           // it captures DNS to anywhere
+	Open   []uint16       // of -d
+	DNS    []netip.Prefix // its nameservers, as networks of one address; everywhere: none
 }
 
 // Purposes lists the differences from istio-init that are on purpose.
@@ -41,15 +44,15 @@ var Purposes = []Purpose{
 		Reason: "the tunnel port enters the proxy by itself",
 		Readme: "Under TPROXY the tunnel port 15008 is left alone, as it is under REDIRECT.",
 		About: func(p Pod, d Difference) []packet.Question {
-			return some(p.transparent() && d.arrives(), packet.DestinationPort,
-				packet.Numbers(p.Policy.Ports.Tunnel))
+			return some(p.transparent() && d.arrives() && d.B.Outcome == packet.Passes,
+				packet.DestinationPort, packet.Numbers(p.Policy.Ports.Tunnel))
 		},
 	},
 	{
 		Reason: "what a virtual machine sends is outbound",
 		Readme: "Under TPROXY virtual interfaces are treated as outbound, too.",
 		About: func(p Pod, d Difference) []packet.Question {
-			return some(p.transparent() && !d.Class.Leaves, packet.Interface,
+			return some(p.transparent() && !d.Class.Leaves && p.outbound(d), packet.Interface,
 				union(p.Policy.VirtualInterfaces, packet.Names))
 		},
 	},
@@ -59,15 +62,16 @@ var Purposes = []Purpose{
 		About: func(p Pod, d Difference) []packet.Question {
 			inbound := p.Policy.Inbound.All || len(p.Policy.Inbound.Ports) > 0
 			return all(d, p.transparent() && !inbound && d.A.Outcome == d.B.Outcome &&
-				d.A.Port == d.B.Port)
+				d.A.Port == d.B.Port && d.A.Zone == d.B.Zone && d.A.Local == d.B.Local)
 		},
 	},
 	{
 		Reason: "15020 stays open",
 		Readme: "15020 stays open inbound even if a pod names another status port.",
 		About: func(p Pod, d Difference) []packet.Question {
-			return some(p.Policy.Inbound.All && d.arrives(), packet.DestinationPort,
-				packet.Numbers[uint16](15020))
+			const status uint16 = 15020
+			return some(p.Policy.Inbound.All && d.arrives() && d.B.Outcome == packet.Passes &&
+				!slices.Contains(p.Open, status), packet.DestinationPort, packet.Numbers(status))
 		},
 	},
 	{
@@ -75,7 +79,7 @@ var Purposes = []Purpose{
 		Readme: "An IPv4-mapped CIDR counts as IPv4, which is what the kernel sees: whoever " +
 			"excludes `::ffff:0:0/96` excludes all of IPv4.",
 		About: func(p Pod, d Difference) []packet.Question {
-			return some(true, packet.Destination,
+			return some(d.B.Outcome != packet.Dropped, packet.Destination,
 				union(p.Mapped, func(mapped netip.Prefix) packet.Set {
 					if d.Class.Family == redirect.IPv4 {
 						mapped = netip.PrefixFrom(mapped.Addr().Unmap(), mapped.Bits()-96)
@@ -88,10 +92,19 @@ var Purposes = []Purpose{
 		Reason: "the runtime does not pass the pod's nameservers",
 		Readme: "Where the runtime does not pass the pod's nameservers, capture of DNS takes " +
 			"all of port 53.",
-		About: func(p Pod, _ Difference) []packet.Question {
-			applies, dns := p.Policy.DNS.Everywhere && !p.AllDNS, packet.Numbers[uint16](53)
-			return append(some(applies, packet.DestinationPort, dns),
-				some(applies, packet.SourcePort, dns)...)
+		About: func(p Pod, d Difference) []packet.Question {
+			applies := p.Policy.DNS.Everywhere && len(p.DNS) > 0 && d.B.Outcome != packet.Dropped
+			dns := packet.Numbers[uint16](53)
+			known := union(p.DNS, func(server netip.Prefix) packet.Set {
+				if redirect.FamilyOf(server.Addr()) != d.Class.Family {
+					return packet.Set{}
+				}
+				return packet.Networks(server)
+			})
+			to, _ := d.Class.Of(packet.Destination).Meets(known)
+			from, _ := d.Class.Of(packet.Source).Meets(known)
+			return append(some(applies && !to, packet.DestinationPort, dns),
+				some(applies && !from, packet.SourcePort, dns)...)
 		},
 	},
 	{
@@ -99,7 +112,8 @@ var Purposes = []Purpose{
 		Readme: "A proxy that runs as root is known by its runAsGroup.",
 		About: func(p Pod, d Difference) []packet.Question {
 			b, a := packet.Numbers(p.Policy.Proxy.GIDs...), packet.Numbers(p.GIDs...)
-			return some(d.Class.Leaves, packet.GID, packet.Union(b.Without(a), a.Without(b)))
+			return some(d.Class.Leaves && d.B.Outcome != packet.Dropped, packet.GID,
+				packet.Union(b.Without(a), a.Without(b)))
 		},
 	},
 	{
@@ -158,6 +172,17 @@ func union[T any](list []T, set func(T) packet.Set) packet.Set {
 }
 
 func (p Pod) transparent() bool { return p.Policy.Mode == redirect.ModeTProxy }
+
+// outbound reports whether side B treats what enters as outbound: where all of that is captured, it
+// redirects TCP that begins a connection.
+func (p Pod) outbound(d Difference) bool {
+	tcp, _ := d.Class.Of(packet.Protocol).Meets(packet.Numbers(redirect.TCP))
+	begins, _ := d.Class.Of(packet.State).Meets(packet.Numbers(redirect.New, redirect.Related))
+	if d.B.Outcome == packet.Passes {
+		return !p.Policy.Outbound.All || !tcp || !begins
+	}
+	return d.B.Outcome == packet.Redirected && d.B.Port == p.Policy.Ports.Outbound
+}
 
 // arrives reports whether the packets come in, be it from the pod itself.
 func (d Difference) arrives() bool {

@@ -183,14 +183,15 @@ func networks(texts ...string) []Set {
 
 // Example returns a packet of the class, a usual one if there is any.
 func (c Class) Example() Packet {
-	pick := func(f Field) Value {
+	span := func(f Field) Span {
 		for _, wanted := range slices.Concat(usual[f], usualAddresses[c.Family][f]) {
 			if both := c.sets[f].And(wanted); !both.Empty() {
-				return both.spans[0].First
+				return both.spans[0]
 			}
 		}
-		return c.sets[f].spans[0].First
+		return c.sets[f].spans[0]
 	}
+	pick := func(f Field) Value { return span(f).First }
 	at := func(addr, port Field) netip.AddrPort {
 		return netip.AddrPortFrom(pick(addr).Addr(c.Family), uint16(pick(port).Number()))
 	}
@@ -205,7 +206,7 @@ func (c Class) Example() Packet {
 	if pick(Socket).Number() == 1 {
 		p.Owner = &Owner{UID: pick(UID).Number(), GID: pick(GID).Number()}
 	}
-	if p.In = pick(Interface).Name(); c.Leaves {
+	if p.In = span(Interface).name(); c.Leaves {
 		p.In, p.Out = "", p.In
 	}
 	return p

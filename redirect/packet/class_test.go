@@ -84,6 +84,10 @@ func TestExamplesAreUsual(t *testing.T) {
 		p.Destination.Port() != 8080 || p.Owner == nil {
 		t.Errorf("of all that is sent: %+v", p)
 	}
+	excluded := c.With(Interface, Names("eth0+").Without(Names("eth0")))
+	if p := excluded.Example(); p.Out != "eth00" || !excluded.Has(p) {
+		t.Errorf("of names that only begin with eth0: %+v", p)
+	}
 	c = c.With(DestinationPort, Range(15008, 15008)).With(UID, Range(1337, 1337)).
 		With(Interface, Names("eth+").Without(Names("eth0")))
 	if p := c.Example(); !c.Has(p) || p.Destination.Port() != 15008 || p.Owner.UID != 1337 {

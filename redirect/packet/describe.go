@@ -86,7 +86,7 @@ func (w fieldWords) sender(proxy redirect.Identity) string {
 	}
 	switch {
 	case len(some) > 0 && len(none) > 0:
-		return strings.Join(some, ", ") + ", but not " + strings.Join(none, ", ")
+		return strings.Join(some, ", ") + ", but not " + strings.Join(none, " or ")
 	case len(some) > 0:
 		return strings.Join(some, ", ")
 	}
@@ -94,7 +94,7 @@ func (w fieldWords) sender(proxy redirect.Identity) string {
 		none = append([]string{"the proxy"}, none...)
 	}
 	if len(none) > 0 {
-		return "anybody but " + strings.Join(none, ", ")
+		return "anybody but " + strings.Join(none, " or ")
 	}
 	return ""
 }

@@ -95,6 +95,18 @@ func (v Value) Addr(f redirect.Family) netip.Addr {
 	return netip.AddrFrom16([16]byte(bytes))
 }
 
+// name returns a name of the span that an interface can have.
+func (s Span) name() string {
+	stem := s.First.Name()
+	for _, end := range []string{"", "0", "1", "a", "z", "_"} {
+		v := nameValue(stem+end, 0)
+		if !v.less(s.First) && !s.Last.less(v) {
+			return stem + end
+		}
+	}
+	return stem
+}
+
 // Append appends the value to bytes, as 16 of them.
 func (v Value) Append(bytes []byte) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(bytes, v.high), v.low)

@@ -66,10 +66,14 @@ func (w fieldWords) enumerate(f Field, s Set) string {
 func (w fieldWords) word(f Field, s Span) string {
 	switch f {
 	case Interface:
-		if s.First != s.Last {
-			return s.First.Name() + "..."
+		name := s.First.Name()
+		switch {
+		case s.First == s.Last:
+			return name
+		case nameValue(name, 0) != s.First: // not this one
+			return name + " with something behind it"
 		}
-		return s.First.Name()
+		return name + "..."
 	case Source, Destination:
 		return networkWord(s.First.Addr(w.class.Family), s.Last.Addr(w.class.Family))
 	case Protocol:
@@ -102,5 +106,5 @@ func networkWord(first, last netip.Addr) string {
 			return p.String()
 		}
 	}
-	return fmt.Sprintf("%s to %s", first, last)
+	return fmt.Sprintf("%s-%s", first, last)
 }

@@ -7,7 +7,8 @@
 //	fate, question := side.Fate(class)
 //
 // Be aware: it plays one packet, the first of a connection unless the packet's State says
-// otherwise. It knows the rules, not who listens.
+// otherwise. It knows the rules, not who listens, nor whether an interface has an address: what
+// enters by one that has none cannot be redirected, and the kernel drops it.
 package simulate
 
 import (

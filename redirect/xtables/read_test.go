@@ -90,7 +90,7 @@ func TestHarmless(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "\n\n# nothing\n", "*filter\n:INPUT ACCEPT [0:0]\n:X - [0:0]\nCOMMIT\n",
 		"*security\nCOMMIT", "* nat\n:POSTROUTING ACCEPT\n-A POSTROUTING -o lo -j RETURN\n-A INPUT -j ACCEPT\nCOMMIT",
-		"*mangle\r\n:OUTPUT DROP\r\nCOMMIT\r\n"} {
+		"*mangle\n:OUTPUT DROP\nCOMMIT"} {
 		if _, err := Read(text, text); err != nil {
 			t.Errorf("%q: %s", text, err)
 		}
@@ -177,7 +177,7 @@ func TestErrors(t *testing.T) {
 		{rule(":"), `line 3: ":": want -A CHAIN, -I CHAIN, -N CHAIN or :CHAIN POLICY`},
 		{rule(":X - [0:0] y"), `line 3: ":X - [0:0] y": want -A CHAIN, -I CHAIN, -N CHAIN or :CHAIN POLICY`},
 		{rule("-A OUTPUT -p tcp -m multiport --dports " + strings.Repeat("1,", 100) + "x"), `line 3: "-A OUTPUT -p tcp -m multiport --dports 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1": "-m multiport --dports 1,1,1,1,1,1,1,1,1,": "x": want a number of 16 bits`},
-		{rule("-A POSTROUTING -j DROP"), `line 3: "-A POSTROUTING -j DROP": POSTROUTING: only RETURN and ACCEPT are evaluated here`},
+		{rule("-A POSTROUTING -j DROP"), `line 3: "-A POSTROUTING -j DROP": "-j DROP": not evaluated in table nat`},
 		{rule("-A OUTPUT -m connmark --mark 0x1/0x1"), `line 3: "-A OUTPUT -m connmark --mark 0x1/0x1": "-m connmark --mark 0x1/0x1": "0x1/0x1": want a number of 32 bits`},
 		{rule("-A OUTPUT -m comment"), `line 3: "-A OUTPUT -m comment": "-m comment": unknown, or lacks something`},
 		{rule("-A OUTPUT -j REDIRECT -p tcp --to-ports"), `line 3: "-A OUTPUT -j REDIRECT -p tcp --to-ports": "-j REDIRECT -p tcp --to-ports": want a chain of the table, or a known target with all it needs`},
@@ -190,10 +190,16 @@ func TestErrors(t *testing.T) {
 		{rule("-I OUTPUT 0 -j X"), `line 3: "-I OUTPUT 0 -j X": "0 -j X": unknown, or lacks something`},
 		{rule("-A"), `line 3: "-A": want -A CHAIN, -I CHAIN, -N CHAIN or :CHAIN POLICY`},
 		{rule("[0:0]"), `line 3: "[0:0]": want -A CHAIN, -I CHAIN, -N CHAIN or :CHAIN POLICY`},
-		{rule("\x00\xff\x7fELF"), `line 3: "\x00\xff\x7fELF": want -A CHAIN, -I CHAIN, -N CHAIN or :CHAIN POLICY`},
+		{rule("\x00\xff\x7fELF"), `line 3: "\x00\xff\x7fELF": want printable ASCII`},
 		{rule("*raw"), `line 3: "*raw": "raw": no known table, or a second one, or COMMIT is missing`},
 		{rule("# Table `nat' is incompatible, use 'nft' tool."), "line 3: \"# Table `nat' is incompatible, use 'nft' tool.\": the listing lacks the rules of this table"},
-		{"*filter\n-A INPUT -j DROP\nCOMMIT", `line 2: "-A INPUT -j DROP": INPUT: only RETURN and ACCEPT are evaluated here`},
+		{rule("-A OUTPUT -o lo\x00 -j ACCEPT"), `line 3: "-A OUTPUT -o lo\x00 -j ACCEPT": want printable ASCII`},
+		{rule(`-A OUTPUT -m comment --comment x"!" -o lo -j ACCEPT`), `line 3: "-A OUTPUT -m comment --comment x\"!\" -o lo -j ACCEPT": "-m comment --comment x\"!\" -o lo -j ACCEP": unknown, or lacks something`},
+		{rule(`-A OUTPUT -o "l\o" -j ACCEPT`), `line 3: "-A OUTPUT -o \"l\\o\" -j ACCEPT": "-o \"l\\o\" -j ACCEPT": unknown, or lacks something`},
+		{rule("-A OUTPUT -o lo\r -j ACCEPT"), `line 3: "-A OUTPUT -o lo\r -j ACCEPT": want printable ASCII`},
+		{rule("-A OUTPUT -j ACCEPT -o lo\u00a0"), "line 3: \"-A OUTPUT -j ACCEPT -o lo\\u00a0\": want printable ASCII"},
+		{"#" + strings.Repeat("x", 10238) + "-A OUTPUT -j DROP\n", `line 1: "#` + strings.Repeat("x", 79) + `": want lines of 4096 bytes, and 65536 of them, at most`},
+		{"*filter\n-A INPUT -j DROP\nCOMMIT", `line 2: "-A INPUT -j DROP": "-j DROP": not evaluated in table filter`},
 		{"*filter\n:FORWARD DROP [0:0]\nCOMMIT", `line 2: ":FORWARD DROP [0:0]": "FORWARD": exists already, or cannot have policy "DROP"`},
 		{"*broute\nCOMMIT", `line 1: "*broute": "broute": no known table, or a second one, or COMMIT is missing`},
 		{"*nat\nCOMMIT\n*nat\nCOMMIT", `line 3: "*nat": "nat": no known table, or a second one, or COMMIT is missing`},
@@ -204,7 +210,7 @@ func TestErrors(t *testing.T) {
 		{rule("-A OUTPUT" + strings.Repeat(" -m mark", 1<<10)), `line 3: "-A OUTPUT -m mark -m mark -m mark -m mark -m mark -m mark -m mark -m mark -m mar": want lines of 4096 bytes, and 65536 of them, at most`},
 		{rule("-A OUTPUT -j " + strings.Repeat("long", 100)), `line 3: "-A OUTPUT -j longlonglonglonglonglonglonglonglonglonglonglonglonglonglonglonglon": "-j longlonglonglonglonglonglonglonglongl": want a chain of the table, or a known target with all it needs`},
 		{rule(strings.Repeat("-I OUTPUT\n", 70_000)), `line 65537: "-I OUTPUT": want lines of 4096 bytes, and 65536 of them, at most`},
-		{doubling(40), `line 11: "-A CCCC -j CCC": a packet would meet too many rules, or jump in a loop`},
+		{doubling(40), `line 71: "-A CCCCCCCCCCCCCCCCCCCCCCCC -j CCCCCCCCCCCCCCCCCCCCCCC": a packet would meet too many rules, or jump in a loop`},
 	} {
 		_, err := Read(row[0], "")
 		if err == nil {

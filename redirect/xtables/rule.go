@@ -43,10 +43,10 @@ var phrases = []phrase{
 	asks(`MATCH owner NOT --uid-owner VALUE`, packet.UID, ids),
 	asks(`MATCH owner NOT --gid-owner VALUE`, packet.GID, ids),
 	does(`MATCH (tcp|udp)`, 0, ofProtocol),
-	does(`MATCH comment --comment <"<[^"\\]|\\[^\n]>*"|[^"\s]\S*>`, 0, nothing),
+	does(`MATCH comment --comment <"<[^"\\]|\\[^\n]>*"|[^"\\\s]+>`, 0, nothing),
 	does(`JUMP RETURN`, redirect.Return, nothing),
 	does(`JUMP ACCEPT`, redirect.Accept, nothing),
-	does(`JUMP DROP`, redirect.Drop, nothing),
+	does(`JUMP DROP`, redirect.Drop, nothing, redirect.Raw, redirect.Mangle),
 	does(`JUMP REDIRECT <--to-ports|--to-port> NUMBER`, redirect.Redirect, setNumber, redirect.NAT),
 	does(`JUMP TPROXY --on-port NUMBER< --on-ip <0.0.0.0|::>>?< --tproxy-mark <0x0/0x0|WHOLE>>?`,
 		redirect.TProxy, setNumber, redirect.Mangle),
@@ -59,8 +59,9 @@ var phrases = []phrase{
 
 // says returns a form, which is a regular expression with a few words of its own.
 func says(form string) *regexp.Regexp {
-	words := strings.NewReplacer("NOT ", `(! )?`, "VALUE", `([^\s,]+)`, "LIST", `(\S+)`,
-		"NAME", `([^\s,]{1,15})`, "NUMBER", `([1-9]\d*)`, "WHOLE", `(\S+?)</0xffffffff>?`,
+	words := strings.NewReplacer("NOT ", `(! )?`, "VALUE", `([^\s,"\\]+)`,
+		"LIST", `([^\s"\\]+)`, "NAME", `([^\s,"\\]{1,15})`, "NUMBER", `([1-9]\d*)`,
+		"WHOLE", `([^\s"\\]+?)</0xffffffff>?`,
 		"MATCH", `<-m|--match>`, "JUMP", `<-j|--jump>`,
 		"MASKS", `< --nfmask 0xffffffff>?< --ctmask 0xffffffff>?`)
 	form = strings.NewReplacer("<", "(?:", ">", ")", ".", `\.`).Replace(words.Replace(form))
@@ -79,10 +80,21 @@ func asks(form string, f packet.Field, parse parser, tables ...redirect.Table) p
 			}
 			sets = append(sets, set)
 		}
-		d.rule.conditions = append(d.rule.conditions, condition{f, packet.Union(sets...), d.not})
+		d.rule.needs(condition{f, packet.Union(sets...), d.not})
 		return nil
 	}
 	return phrase{says(form), read, 0, tables}
+}
+
+// needs adds a condition. What is negated twice, as a list of groups is, becomes one.
+func (r *rule) needs(c condition) {
+	for i, have := range r.conditions {
+		if c.not && have.not && have.field == c.field {
+			r.conditions[i].set = packet.Union(have.set, c.set)
+			return
+		}
+	}
+	r.conditions = append(r.conditions, c)
 }
 
 // does is about something else than a condition.

@@ -90,7 +90,7 @@ const (
 	maxText  = 4 << 20 // bytes of a listing
 	maxLine  = 4 << 10 // bytes of a line; iptables-restore takes 10 KB
 	maxLines = 1 << 16 // of a listing; redirect.MaxRules is below it
-	maxWalk  = 1 << 18 // rules and conditions that a packet may meet at a hook
+	maxWalk  = 1 << 23 // rules and conditions that a packet may meet at a hook
 )
 
 var (
@@ -99,6 +99,7 @@ var (
 	hooks = []string{"PREROUTING", "OUTPUT", "INPUT", "FORWARD", "POSTROUTING"}
 	busy  = hooks[:2] // can redirect
 
+	unreadable  = regexp.MustCompile(`[^\t -~]`)
 	declaration = regexp.MustCompile(`^(?:-N\s+(\S+)|:(\S+)\s+(\S+)(?:\s+\[\d+:\d+\])?)$`)
 	addition    = regexp.MustCompile(
 		`^(?:\[\d+:\d+\]\s*)?(-A\s+(\S+)|-I\s+(\S+)(?:\s+([1-9]\d{0,5}))?)(\s.*)?$`)
@@ -119,7 +120,7 @@ func (l *listing) read(text string) error {
 		return fmt.Errorf("%d bytes, and %d are the most that is read", len(text), maxText)
 	}
 	for text := range strings.Lines(text) {
-		l.at = rule{line: l.at.line + 1, text: strings.TrimSpace(text)}
+		l.at = rule{line: l.at.line + 1, text: strings.Trim(text, " \t\n")}
 		if err := l.statement(l.at.text); err != nil {
 			return fmt.Errorf("line %d: %.80q: %w", l.at.line, l.at.text, err)
 		}
@@ -134,10 +135,12 @@ func (l *listing) statement(text string) error {
 	switch {
 	case strings.HasSuffix(text, "is incompatible, use 'nft' tool."): // iptables-nft-save's words
 		return errors.New("the listing lacks the rules of this table")
-	case text == "" || text[0] == '#':
-		return nil
 	case len(text) > maxLine || l.at.line > maxLines:
 		return fmt.Errorf("want lines of %d bytes, and %d of them, at most", maxLine, maxLines)
+	case text == "" || text[0] == '#':
+		return nil
+	case unreadable.MatchString(text):
+		return errors.New("want printable ASCII")
 	case text[0] == '*':
 		return l.open(strings.TrimSpace(text[1:]))
 	case l.table == "":
@@ -210,7 +213,7 @@ func (l *listing) add(appendTo, insertInto, place, text string) error {
 // commit ends a table.
 func (l *listing) commit() error {
 	for _, hook := range busy {
-		if err := l.visit(l.chains[l.place(hook)], hook, new(int)); err != nil {
+		if _, err := l.visit(l.chains[l.place(hook)], hook, map[*chain]int{}); err != nil {
 			return err
 		}
 	}
@@ -218,21 +221,29 @@ func (l *listing) commit() error {
 	return nil
 }
 
-// visit goes wherever packets can from a hook. The kernel refuses loops and rules out of place.
-func (l *listing) visit(c *chain, hook string, met *int) error {
+// visit goes wherever packets can from a hook, and returns how much they may meet. The kernel
+// refuses loops and rules out of place.
+func (l *listing) visit(c *chain, hook string, known map[*chain]int) (met int, err error) {
+	if n, ok := known[c]; ok {
+		return n, nil
+	}
+	known[c] = maxWalk // for whoever comes back before it is known
 	for _, r := range c.rules {
-		l.at = *r
-		*met += 1 + len(r.conditions)
-		switch {
-		case *met > maxWalk:
-			return errors.New("a packet would meet too many rules, or jump in a loop")
-		case r.verb == redirect.TProxy && hook != "PREROUTING":
-			return fmt.Errorf("reached from %s, works from PREROUTING only", hook)
-		case r.verb == redirect.Jump:
-			if err := l.visit(r.chain, hook, met); err != nil {
-				return err
+		met += 1 + len(r.conditions)
+		if r.verb == redirect.Jump {
+			n, err := l.visit(r.chain, hook, known)
+			if met += n; err != nil {
+				return 0, err
 			}
 		}
+		l.at = *r
+		switch {
+		case met > maxWalk:
+			return 0, errors.New("a packet would meet too many rules, or jump in a loop")
+		case r.verb == redirect.TProxy && hook != "PREROUTING":
+			return 0, fmt.Errorf("reached from %s, works from PREROUTING only", hook)
+		}
 	}
-	return nil
+	known[c] = met
+	return met, nil
 }

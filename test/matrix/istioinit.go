@@ -88,8 +88,19 @@ func SecondPen(r Request, ipv6 bool) (istioinit.Listing, compare.Pod, error) {
 	if err != nil || d.Skip != "" || d.AskMore {
 		return istioinit.Listing{}, compare.Pod{}, fmt.Errorf("not ours: %q, %w", d.Skip, err)
 	}
-	pod := compare.Pod{Policy: d.Policy, IPv6: ipv6, GIDs: r.Config.Proxy.GIDs,
-		AllDNS: env["CAPTURE_ALL_DNS"] == "true"}
+	pod := compare.Pod{Policy: d.Policy, IPv6: ipv6, GIDs: r.Config.Proxy.GIDs}
+	for _, s := range servers {
+		if env["CAPTURE_ALL_DNS"] != "true" {
+			pod.DNS = append(pod.DNS, netip.PrefixFrom(s, s.BitLen()))
+		}
+	}
+	for item := range strings.SplitSeq(args[slices.Index(args, "-d")+1], ",") {
+		port, err := strconv.ParseUint(strings.TrimSpace(item), 10, 16)
+		if err != nil {
+			return istioinit.Listing{}, compare.Pod{}, fmt.Errorf("read -d: %w", err)
+		}
+		pod.Open = append(pod.Open, uint16(port))
+	}
 	if user := Proxy(&r).RunAsUser; user != nil && *user != 0 {
 		pod.GIDs = []uint32{uint32(*user)}
 	}
