@@ -12,7 +12,12 @@
 // see, such as the first of a connection that already has a mark, are compared like all others.
 package compare
 
-import "github.com/sidecar-cni/sidecar-cni/redirect/packet"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
+)
 
 // Difference is a class of packets whose fates differ.
 type Difference struct {
@@ -22,7 +27,7 @@ type Difference struct {
 	Reason  string        // why it is on purpose, see Separate; else empty
 }
 
-// Compare returns where the fates of all packets differ.
+// Compare returns where the fates of all packets differ, the most traffic first.
 func Compare(a, b packet.Side) []Difference { return Within(packet.Everything(), a, b) }
 
 // Within returns where the fates of the packets of some classes differ.
@@ -41,7 +46,9 @@ func Within(classes []packet.Class, a, b packet.Side) []Difference {
 		d.A.Met, d.B.Met = fateA.Met, fateB.Met
 		differences = append(differences, d)
 	}
-	sortByTraffic(differences)
+	slices.SortStableFunc(differences, func(a, b Difference) int {
+		return cmp.Compare(b.Class.Traffic(), a.Class.Traffic())
+	})
 	return differences
 }
 

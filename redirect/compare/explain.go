@@ -61,8 +61,7 @@ func occurs(c packet.Class) bool {
 		in, _ := packet.Range(0, 0).Meets(c.Of(f))
 		return in
 	}
-	later := packet.Numbers(redirect.Established, redirect.Related)
-	known, _ := later.Meets(c.Of(packet.State))
+	known, _ := packet.Numbers(redirect.Established, redirect.Related).Meets(c.Of(packet.State))
 	return (c.Leaves || unmarked(packet.PacketMark)) && (known || unmarked(packet.ConnMark))
 }
 
@@ -117,11 +116,10 @@ func reason(f, other packet.Fate) string {
 	met := slices.DeleteFunc(slices.Clone(f.Met),
 		func(m packet.Met) bool { return m.Table != table })
 	last := len(met) - 1
-	switch {
-	case last < 0:
+	if last < 0 {
 		return ""
-	case f.Outcome == packet.Passes || f.Outcome == packet.Dropped || last == 0:
-	case met[last].Chain != met[last-1].Chain:
+	}
+	if f.Port != 0 && last > 0 && met[last].Chain != met[last-1].Chain {
 		last--
 	}
 	rule, ours := met[last].Rule.(redirect.Rule)

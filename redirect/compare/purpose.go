@@ -14,8 +14,7 @@ type Purpose struct {
 	Readme string // the kind in a sentence or two; empty: told elsewhere
 
 	// About says which packets of a difference, whose side A is istio-init, are of the kind: those
-	// for which one of the answers is yes. It looks at the fates too: a mistake about the same
-	// packets is another difference.
+	// for which one of the answers is yes. A mistake about the same packets is of another.
 	About func(Pod, Difference) []packet.Question
 }
 
@@ -23,7 +22,7 @@ type Purpose struct {
 type Pod struct {
 	Policy redirect.Policy // by side B
 
-	// What istio-init was given, as far as the policy does not show it any more.
+	// What istio-init was given, as far as the policy does not show it.
 	IPv6   bool           // it writes rules of IPv6
 	Mapped []netip.Prefix // IPv4-mapped CIDRs among those of -i and -x
 	GIDs   []uint32       // of -g, else the uids
@@ -69,9 +68,8 @@ var Purposes = []Purpose{
 		Reason: "15020 stays open",
 		Readme: "15020 stays open inbound even if a pod names another status port.",
 		About: func(p Pod, d Difference) []packet.Question {
-			const status uint16 = 15020
 			return some(p.Policy.Inbound.All && d.arrives() && d.B.Outcome == packet.Passes &&
-				!slices.Contains(p.Open, status), packet.DestinationPort, packet.Numbers(status))
+				!slices.Contains(p.Open, 15020), packet.DestinationPort, packet.Range(15020, 15020))
 		},
 	},
 	{
