@@ -35,7 +35,11 @@ var (
 func lineMutants(text string) []lineMutant {
 	lines := strings.Split(text, "\n")
 	var all []lineMutant
+	table := ""
 	for i, line := range lines {
+		if strings.HasPrefix(line, "*") {
+			table = line
+		}
 		if !strings.HasPrefix(line, "-A ") && !strings.HasPrefix(line, "-I ") {
 			continue
 		}
@@ -52,7 +56,8 @@ func lineMutants(text string) []lineMutant {
 		}
 		changeNumbers(line, add)
 		for _, verb := range []string{"RETURN", "ACCEPT", "DROP"} {
-			if m := verbWord.FindStringSubmatch(line); m != nil && m[1] != verb {
+			if m := verbWord.FindStringSubmatch(line); m != nil && m[1] != verb &&
+				(verb != "DROP" || table != "*nat") { // where iptables refuses it
 				add("verb "+verb, verbWord.ReplaceAllString(line, "-j "+verb), redirect.Match{})
 			}
 		}
