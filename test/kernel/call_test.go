@@ -125,6 +125,9 @@ func (c call) want(f packet.Fate, proxy redirect.Listen) string {
 	if who := c.listener(inside, proxy); who != "" {
 		return answer(who, c.to.Port())
 	}
+	if inside && !isLocal(c.to.Addr()) && c.proto == redirect.TCP {
+		return "nobody" // the reset would come from an address that is not the pod's: it has no way
+	}
 	return "refused"
 }
 
