@@ -15,8 +15,8 @@ import (
 // looks for packets of which Compare says nothing.
 func FuzzCompare(f *testing.F) {
 	all := append(matrix.Alone(), matrix.Pairs()...)
-	for i := range all {
-		f.Add(uint16(i), uint16(i*7), uint8(i%4), uint64(i), i%2 == 0)
+	for i := 0; i < len(all); i += 7 {
+		f.Add(uint16(i), uint16(i*11), uint8(i%4), uint64(i), i%2 == 0)
 	}
 	f.Fuzz(func(t *testing.T, one, other uint16, changed uint8, seed uint64, listing bool) {
 		random := rand.New(rand.NewPCG(seed, 1))
