@@ -194,9 +194,9 @@ func (r *reader) interfaces(value string) []Interface {
 	}
 	names = sorted(names)
 	return slices.DeleteFunc(slices.Clone(names), func(name Interface) bool {
-		others := slices.DeleteFunc(slices.Clone(names),
-			func(other Interface) bool { return other == name })
-		return among(others, name)
+		return slices.ContainsFunc(names, func(other Interface) bool {
+			return other != name && among([]Interface{other}, name)
+		})
 	})
 }
 

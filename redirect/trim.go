@@ -104,11 +104,7 @@ func (a Addresses) meets(o Addresses) bool {
 // overlap reports whether an address is in a prefix of each list. The prefixes of a list do not
 // overlap, so that one pass over both, in order, is enough: they may be thousands.
 func overlap(a, b []netip.Prefix) bool {
-	a, b = slices.Clone(a), slices.Clone(b)
-	for _, list := range [][]netip.Prefix{a, b} {
-		slices.SortFunc(list,
-			func(p, q netip.Prefix) int { return p.Addr().Compare(q.Addr()) })
-	}
+	a, b = inOrder(a), inOrder(b)
 	for len(a) > 0 && len(b) > 0 && !a[0].Overlaps(b[0]) {
 		if a[0].Addr().Less(b[0].Addr()) {
 			a = a[1:]
@@ -117,6 +113,15 @@ func overlap(a, b []netip.Prefix) bool {
 		}
 	}
 	return len(a) > 0 && len(b) > 0
+}
+
+// inOrder returns the prefixes by their addresses, as those of a policy are already.
+func inOrder(list []netip.Prefix) []netip.Prefix {
+	byAddress := func(p, q netip.Prefix) int { return p.Addr().Compare(q.Addr()) }
+	if slices.IsSortedFunc(list, byAddress) {
+		return list
+	}
+	return slices.SortedFunc(slices.Values(list), byAddress)
 }
 
 func (p Ports) meets(o Ports) bool {
