@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
+	"github.com/sidecar-cni/sidecar-cni/installer/inspect"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/backend"
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
@@ -70,14 +71,14 @@ func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", ";
 // judge reads the rules in a pod's namespace. Ours are compared with what the record says, else
 // with what the pod asks for now.
 func (r *Repairer) judge(ctx context.Context, at *place, one *subject) Result {
-	var chains []*chain
+	var chains inspect.Chains
 	err := at.within(podns.Apart, func() (err error) {
-		chains, err = look(r.proxyOf(at, one))
+		chains, err = inspect.Read(r.proxyOf(at, one))
 		return err
 	})
-	redirections := redirectionsIn(chains)
+	redirections := chains.Redirections()
 	others := slices.DeleteFunc(slices.Clone(redirections),
-		func(s redirection) bool { return s.ours })
+		func(s inspect.Redirection) bool { return s.Ours })
 	switch {
 	case err != nil:
 		return one.result(Unreachable, "its rules were not read: "+oneLine(err))
@@ -88,11 +89,11 @@ func (r *Repairer) judge(ctx context.Context, at *place, one *subject) Result {
 			unexpected(others))
 	case len(others) > 0:
 		return one.result(Foreign,
-			"rules of another tool redirect it, the first in "+others[0].where)
+			"rules of another tool redirect it, the first in "+others[0].Where)
 	}
 	result := r.compare(ctx, at, one,
-		"rules of sidecar-cni redirect it, the first in "+redirections[0].where)
-	result.Unhit = result.Finding == Redirected && at.record != nil && unhit(chains) &&
+		"rules of sidecar-cni redirect it, the first in "+redirections[0].Where)
+	result.Unhit = result.Finding == Redirected && at.record != nil && chains.Unhit() &&
 		r.age(at.record.Attachment) >= settled
 	return result
 }
@@ -134,26 +135,26 @@ func (r *Repairer) compare(ctx context.Context, at *place, one *subject, words s
 
 // proxyOf is where traffic of the pod has to end: on the ports that were recorded, else on those
 // of the configuration.
-func (r *Repairer) proxyOf(at *place, one *subject) proxy {
+func (r *Repairer) proxyOf(at *place, one *subject) inspect.Proxy {
 	ports := r.cfg.Redirect.Ports
 	if at.record != nil {
 		ports = at.record.Policy.Ports
 	}
-	p := proxy{ports: []uint16{ports.Outbound, ports.Inbound, ports.DNS}}
+	p := inspect.Proxy{Ports: []uint16{ports.Outbound, ports.Inbound, ports.DNS}}
 	for _, ip := range one.pod.Status.PodIPs {
 		if addr, err := netip.ParseAddr(ip.IP); err == nil {
-			p.addrs = append(p.addrs, addr)
+			p.Addrs = append(p.Addrs, addr)
 		}
 	}
 	return p
 }
 
 // unexpected names another tool's chains as differences from what was recorded.
-func unexpected(others []redirection) []redirect.Problem {
+func unexpected(others []inspect.Redirection) []redirect.Problem {
 	problems := make([]redirect.Problem, len(others))
 	for i, s := range others {
 		problems[i] = redirect.Problem{
-			Where: s.where, What: "unexpected: it redirects to the sidecar, and is not ours",
+			Where: s.Where, What: "unexpected: it redirects to the sidecar, and is not ours",
 		}
 	}
 	return problems

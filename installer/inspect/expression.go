@@ -1,4 +1,4 @@
-package repair
+package inspect
 
 import (
 	"encoding/binary"

@@ -1,4 +1,20 @@
-package repair
+// Package inspect reads the rules in a pod's network namespace, whoever wrote them, and finds those
+// that redirect the pod's traffic to its sidecar.
+//
+//	chains, err := inspect.Read(inspect.Proxy{Ports: []uint16{15001, 15006}, Addrs: podIPs})
+//	for _, one := range chains.Redirections() {
+//		fmt.Println(one.Where, one.Ours)
+//	}
+//
+// Read by netlink and by the kernel's interface of legacy iptables; no program is run.
+//
+// Be aware:
+//   - It reads the namespace of the calling thread. What leads into a pod's is package podns.
+//   - Redirection is what rules do, of nftables or of either iptables. That of an eBPF program is
+//     not seen.
+//   - Whoever may write rules in the namespace decides how many there are. What is read is bounded;
+//     more than that is an error.
+package inspect
 
 import (
 	"fmt"
@@ -9,11 +25,14 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/traces"
 )
 
-// A redirection is a chain in a namespace that redirects to the sidecar.
-type redirection struct {
-	where string
-	ours  bool
+// Redirection is a chain in a namespace that redirects to the sidecar.
+type Redirection struct {
+	Where string // the chain, for people
+	Ours  bool   // our rules do it
 }
+
+// Chains are those of a namespace.
+type Chains []*chain
 
 // A chain is one of a namespace, of nft or of either iptables.
 type chain struct {
@@ -34,15 +53,15 @@ type rule struct {
 	packets   uint64   // that the counter has seen
 }
 
-// A proxy is where the traffic of a pod ends that is redirected.
-type proxy struct {
-	ports []uint16
-	addrs []netip.Addr // the pod's own, none if they are not known yet; loopback counts in any case
+// Proxy is where the traffic of a pod ends that is redirected.
+type Proxy struct {
+	Ports []uint16     // on which the proxy listens; 0 is none
+	Addrs []netip.Addr // the pod's own, none if they are not known yet; loopback counts in any case
 }
 
 // listens reports whether the proxy has one of the ports from first to last. Port 0 is none.
-func (p proxy) listens(first, last uint16) bool {
-	return slices.ContainsFunc(p.ports, func(port uint16) bool {
+func (p Proxy) listens(first, last uint16) bool {
+	return slices.ContainsFunc(p.Ports, func(port uint16) bool {
 		return port != 0 && first <= port && port <= last
 	})
 }
@@ -50,12 +69,12 @@ func (p proxy) listens(first, last uint16) bool {
 // local reports whether packets to addr stay in the pod. A DNAT may lead anywhere: to a container
 // of a Docker inside the pod, for one, that happens to have the proxy's port. Where the pod's
 // addresses are not known it counts: nothing is written beside what may be a redirection.
-func (p proxy) local(addr netip.Addr) bool {
-	return addr.IsLoopback() || len(p.addrs) == 0 || slices.Contains(p.addrs, addr)
+func (p Proxy) local(addr netip.Addr) bool {
+	return addr.IsLoopback() || len(p.Addrs) == 0 || slices.Contains(p.Addrs, addr)
 }
 
-// look reads the chains in the namespace of the calling thread. No program is run.
-func look(p proxy) ([]*chain, error) {
+// Read reads the chains in the namespace of the calling thread.
+func Read(p Proxy) (Chains, error) {
 	chains, err := readNFT(p)
 	if err != nil {
 		return nil, fmt.Errorf("read nftables: %w", err)
@@ -67,30 +86,30 @@ func look(p proxy) ([]*chain, error) {
 	return append(chains, legacy...), nil
 }
 
-// redirectionsIn returns the chains that redirect. Another tool's counts only where packets come to
+// Redirections returns the chains that redirect. Another tool's counts only where packets come to
 // it: its rules may be left over, and no traffic meets them. Of ours a rule counts wherever it
 // stands: who took the hook away has altered what was programmed.
-func redirectionsIn(chains []*chain) []redirection {
-	reached := reachedOf(chains)
-	var redirections []redirection
+func (chains Chains) Redirections() []Redirection {
+	reached := chains.reached()
+	var redirections []Redirection
 	for _, c := range chains {
 		ours := slices.ContainsFunc(c.rules, func(r rule) bool { return r.ours && r.redirects })
 		others := reached[c.key] && slices.ContainsFunc(c.rules, func(r rule) bool {
 			return !r.ours && (r.captures || strings.HasPrefix(c.name, traces.MeshChains))
 		})
 		if ours {
-			redirections = append(redirections, redirection{c.where, true})
+			redirections = append(redirections, Redirection{c.where, true})
 		}
 		if others {
-			redirections = append(redirections, redirection{c.where, false})
+			redirections = append(redirections, Redirection{c.where, false})
 		}
 	}
 	return redirections
 }
 
-// unhit reports whether there are rules of ours, and none has met a packet. One without a counter
+// Unhit reports whether there are rules of ours, and none has met a packet. One without a counter
 // may have.
-func unhit(chains []*chain) bool {
+func (chains Chains) Unhit() bool {
 	found := false
 	for _, c := range chains {
 		for _, r := range c.rules {
@@ -103,9 +122,9 @@ func unhit(chains []*chain) bool {
 	return found
 }
 
-// reachedOf returns the keys of the chains that packets come to: those of hooks, and all that
+// reached returns the keys of the chains that packets come to: those of hooks, and all that
 // rules lead to from there.
-func reachedOf(chains []*chain) map[string]bool {
+func (chains Chains) reached() map[string]bool {
 	byKey := map[string]*chain{}
 	var next []string
 	for _, c := range chains {

@@ -1,4 +1,4 @@
-package repair
+package inspect
 
 import (
 	"bytes"
@@ -52,7 +52,7 @@ var errBroken = errors.New("the kernel's table is not as linux/netfilter_ipv4/ip
 
 // readLegacy reads the chains of the tables in which rules redirect. It asks only for tables that
 // are there: the kernel would make the others.
-func readLegacy(to proxy) ([]*chain, error) {
+func readLegacy(to Proxy) ([]*chain, error) {
 	var chains []*chain
 	for _, p := range protocols {
 		tables, err := traces.LegacyTables(p.family)
@@ -151,7 +151,7 @@ func getsockopt(fd, level, option int, buffer []byte) error {
 
 // parse reads entry by entry. Offsets that lead astray are an error: what is not understood must
 // not pass for nothing.
-func (t *legacyTable) parse(to proxy) error {
+func (t *legacyTable) parse(to Proxy) error {
 	var now *chain
 	for at := 0; at < len(t.entries); {
 		entry, err := t.entry(at)
@@ -212,7 +212,7 @@ func (t *legacyTable) targetOf(entry []byte) int {
 
 // rule reads a rule before the offset next. The standard target, which has no name, jumps to an
 // offset, or it is a verdict below 0; a rule without a target jumps to the next one.
-func (t *legacyTable) rule(entry []byte, next int, to proxy) rule {
+func (t *legacyTable) rule(entry []byte, next int, to Proxy) rule {
 	target := entry[t.targetOf(entry):]
 	r := rule{ours: bytes.Contains(entry, []byte(iptables.Tag)), counted: true}
 	r.packets = binary.NativeEndian.Uint64(entry[t.of.counters:])

@@ -1,4 +1,4 @@
-package repair
+package inspect
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 // An nftReader reads the namespace's nftables, where iptables-nft keeps its rules, too.
 type nftReader struct {
 	socket   *wire.Socket
-	proxy    proxy
+	proxy    Proxy
 	chains   []*chain
 	byKey    map[string]*chain
 	elements map[string][]element // of the maps that rules have asked for
@@ -30,7 +30,7 @@ type nftReader struct {
 const maxWork = 1 << 17
 
 // readNFT reads the chains of the namespace of the calling thread, those of all tables.
-func readNFT(p proxy) ([]*chain, error) {
+func readNFT(p Proxy) ([]*chain, error) {
 	s, err := wire.Dial(unix.NETLINK_NETFILTER)
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
 		return nil, nil // a kernel without netfilter's netlink has no nftables

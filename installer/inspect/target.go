@@ -1,4 +1,4 @@
-package repair
+package inspect
 
 import (
 	"encoding/binary"
@@ -27,7 +27,7 @@ const (
 
 // captures reports whether a target that redirects hands packets to the proxy. Without ports in
 // its parameters there are zeros, and it leaves the port as it was.
-func (t xtTarget) captures(p proxy) bool {
+func (t xtTarget) captures(p Proxy) bool {
 	if t.name == "TPROXY" {
 		at := 12
 		if len(t.info) >= tproxyV1Len {
