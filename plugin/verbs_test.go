@@ -18,6 +18,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
+	"github.com/sidecar-cni/sidecar-cni/redirect/program"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
@@ -413,16 +414,18 @@ func TestWhyRulesWereNotWritten(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	refused := errors.New("refused")
-	known := badState.fail("write record: %w", refused)
+	record, foreign := &program.RecordError{Err: refused},
+		fmt.Errorf("%w: %w", &program.ForeignError{Rules: "a chain"}, refused)
 	for name, got := range map[string]struct {
 		err  error
 		want fault
 	}{
 		"the kernel refused them": {explain(t.Context(), call{}, "", refused),
 			kernelRefused},
-		"the time was over":                    {explain(over, call{}, "", refused), tooSlow},
-		"the cause has its kind":               {explain(t.Context(), call{}, "", known), badState},
-		"it has its kind, and no time is left": {explain(over, call{}, "", known), badState},
+		"the time was over":               {explain(over, call{}, "", refused), tooSlow},
+		"the record was not":              {explain(t.Context(), call{}, "", record), badState},
+		"the record, and no time is left": {explain(over, call{}, "", record), badState},
+		"another tool's are there":        {explain(t.Context(), call{}, "", foreign), foreignRules},
 	} {
 		if kind := classify(got.err); kind.fault != got.want || !errors.Is(got.err, refused) {
 			t.Errorf("%s: %s (%v), want %s", name, kind.word, got.err, got.want.word)
