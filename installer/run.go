@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/signal"
@@ -15,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/sirupsen/logrus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
@@ -25,10 +27,12 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/access"
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
+	"github.com/sidecar-cni/sidecar-cni/installer/guard"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/installer/nodestatus"
 	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
 	"github.com/sidecar-cni/sidecar-cni/installer/repair"
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
 const (
@@ -56,6 +60,7 @@ type daemon struct {
 	events     *agent.Events
 	shared     *agent.Shared
 	repairer   *repair.Repairer
+	guard      *guard.Guard
 	metrics    *nodeMetrics
 	registry   *prometheus.Registry
 	shown      *pages
@@ -84,6 +89,7 @@ type view struct {
 // runDaemon does it all until ctx ends, and leaves the node as it is.
 func (s *settings) runDaemon(ctx context.Context, log *zap.Logger, level zap.AtomicLevel) error {
 	klog.SetLogger(logr.Discard()) // what client-go would log is in errors
+	logrus.SetOutput(io.Discard)   // and what NRI's transport would
 	d, err := s.assemble(ctx, log)
 	if err != nil {
 		return err
@@ -106,6 +112,7 @@ func (s *settings) runDaemon(ctx context.Context, log *zap.Logger, level zap.Ato
 	all.Go(func() error { return serve(ctx, listener, d.shown.handler(d.registry, level)) })
 	all.Go(func() error { return d.reconcileLoop(ctx) })
 	all.Go(func() error { d.repairer.Run(ctx, d.pods.WaitForSync, s.pods.every); return nil })
+	all.Go(func() error { d.guard.Run(ctx, d.known); return nil })
 	err = all.Wait()
 	log.Info("stopped agent", zap.Error(err))
 	return err
@@ -166,33 +173,35 @@ func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, erro
 	d.shown = &pages{synced: d.pods.Synced, serving: d.shared.Serving}
 	d.shown.set(d.last)
 	d.shown.beat.Store(time.Now().Unix())
-	d.repairer, err = d.newRepairer(s)
-	return d, err
+	return d, d.watchPods(s)
 }
 
 // hostProc shows the host's processes: the pod of the installer shares their namespace, if repair
 // is on.
 const hostProc = "/proc"
 
-func (d *daemon) newRepairer(s *settings) (*repair.Repairer, error) {
+// watchPods makes the parts that look into pods' namespaces: when they start, and while they run.
+func (d *daemon) watchPods(s *settings) error {
 	entry, err := d.reconciler.Entry()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	config := repair.Config{
+	repairs := repair.Config{
 		Mode:     repair.Mode(s.pods.mode),
 		Redirect: netconf.Parse(entry).Redirect,
 		Records:  record.Dir(s.node.Dirs.Records()),
 		HostProc: hostProc,
 	}
 	if s.pods.label {
-		config.Label = repair.Label
+		repairs.Label = repair.Label
 	}
 	if root := s.node.Plugin.HostRoot; root != "" {
-		config.InRoot = func(do func() error) error { return node.InRoot(root, do) }
+		repairs.InRoot = func(do func() error) error { return node.InRoot(root, do) }
 	}
-	return repair.New(config, repair.Deps{
-		Backend: func() string { return d.seen.Load().backend },
+	backend := func() string { return d.seen.Load().backend }
+	locks := &podns.Locks{}
+	d.repairer = repair.New(repairs, repair.Deps{
+		Backend: backend, Locks: locks,
 		Hold: func() bool {
 			return d.shown.now.Load().Why == reconcile.Reason(chain.OtherMesh)
 		},
@@ -200,7 +209,45 @@ func (d *daemon) newRepairer(s *settings) (*repair.Repairer, error) {
 		NetworkFirst: func() bool { return d.seen.Load().networkFirst },
 		Pods:         d.pods.List, Handler: d.classes.Handler, Client: d.client, Events: d.events,
 		Registry: d.registry, Log: d.log,
-	}), nil
+	})
+	guards := guard.Config{
+		Mode: guard.Mode(s.guard.mode), Socket: s.guard.socket, Redirect: repairs.Redirect,
+		Records: repairs.Records, HostProc: repairs.HostProc, InRoot: repairs.InRoot,
+	}
+	if repairs.Mode == repair.Off {
+		guards.Mode = guard.Off
+	}
+	d.guard = guard.New(guards, guard.Deps{
+		Find: d.pods.Find, Handler: d.classes.Handler, Backend: backend, Locks: locks,
+		InCharge: d.inCharge, Repair: d.repairer.Soon,
+		Events: d.events, Registry: d.registry, Log: d.log,
+	})
+	return nil
+}
+
+// inCharge reports whether this agent decides about sandboxes: it has not been taken out, no newer
+// one is in its place, and no other mesh's plugin is in the chain. As long as nothing is known of
+// that, it does.
+func (d *daemon) inCharge() bool {
+	switch d.shown.now.Load().Why {
+	case reconcile.Uninstalled, reconcile.Superseded, reconcile.Reason(chain.OtherMesh):
+		return false
+	}
+	return true
+}
+
+// known waits until the node's pods are known, and whether this agent is in charge.
+func (d *daemon) known(ctx context.Context) error {
+	if err := d.pods.WaitForSync(ctx); err != nil {
+		return err
+	}
+	for d.shown.now.Load().Why == reconcile.Starting {
+		d.passNow(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // newReconciler makes the part that makes passes.

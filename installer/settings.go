@@ -7,6 +7,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/installer/access"
 	"github.com/sidecar-cni/sidecar-cni/installer/flags"
+	"github.com/sidecar-cni/sidecar-cni/installer/guard"
 	"github.com/sidecar-cni/sidecar-cni/installer/loglevel"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
@@ -21,6 +22,7 @@ type settings struct {
 	token    access.Plugin
 	agent    agentSettings
 	pods     podSettings
+	guard    guardSettings
 	report   reportSettings
 	once     bool // end after one pass
 	dryRun   bool
@@ -41,6 +43,12 @@ type podSettings struct {
 	mode  string // of package repair
 	every time.Duration
 	label bool
+}
+
+// guardSettings say how sandboxes are guarded.
+type guardSettings struct {
+	mode   string // of package guard
+	socket string // of NRI
 }
 
 // reportSettings say what is written to the Node object.
@@ -165,6 +173,14 @@ func (s *settings) agentFlags() []flags.Group {
 			flags.New("repair-interval", "5m", &s.pods.every,
 				"How often the pods of the node are looked at, beside the start and the end of an",
 				"outage."),
+			flags.New("guard", string(guard.Auto), &s.guard.mode,
+				"What becomes of a meshed pod that nobody has redirected when its sandbox is",
+				"set up. auto redirects it before its first container, where the container",
+				"runtime has the socket of NRI; with --repair=off, which enters no namespace,",
+				"auto is off.").
+				OneOf(string(guard.Auto), string(guard.Off), string(guard.Refuse)),
+			flags.New("nri-socket", "/var/run/nri/nri.sock", &s.guard.socket,
+				"Socket of the container runtime's NRI."),
 			flags.New("label-pods", "false", &s.pods.label,
 				"Label pods that run without redirection."),
 			flags.New("untaint", "false", &s.report.untaint,

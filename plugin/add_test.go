@@ -334,7 +334,7 @@ func FuzzASkipUnaskedIsASkip(f *testing.F) {
 			var o outcome
 			c.skipUnasked(&o)
 			skip := redirect.Skip(o.reason)
-			d, err := redirect.Decide(c.complete(whole.Facts()), c.conf.Redirect)
+			d, err := redirect.Decide(c.fromRuntime().Complete(whole.Facts()), c.conf.Redirect)
 			if skip != "" && (d.Skip == "" || err != nil) {
 				t.Errorf("skipped unasked (%s); as a whole: %+v, %v", skip, d, err)
 			}

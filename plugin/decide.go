@@ -25,30 +25,10 @@ func (c call) skipUnasked(o *outcome) bool {
 	return true
 }
 
-// configSource is the annotation by which the kubelet says where it has a pod from. It writes it on
-// its own copy of the pod: what an object of the API has there is its author's.
-const configSource = "kubernetes.io/config.source"
-
 // fromRuntime is the pod as far as the runtime knows it.
 func (c call) fromRuntime() redirect.Pod {
-	source, ok := c.conf.Annotations[configSource]
-	return redirect.Pod{
-		Namespace: c.pod.Namespace, Name: c.pod.Name, Static: ok && source != "api",
-		Annotations: c.conf.Annotations, Nameservers: c.conf.Nameservers,
-	}
-}
-
-// complete puts what the runtime passed in place of what the object says: the kubelet acts on that,
-// and what was decided on it alone stays true.
-func (c call) complete(pod redirect.Pod) redirect.Pod {
-	runtime := c.fromRuntime()
-	pod.Nameservers = runtime.Nameservers
-	if runtime.Annotations != nil {
-		pod.Annotations = runtime.Annotations
-	}
-	if _, ok := c.conf.Annotations[configSource]; ok {
-		pod.Static = runtime.Static
-	}
+	pod := redirect.FromRuntime(c.pod.Namespace, c.pod.Name, c.conf.Annotations)
+	pod.Nameservers = c.conf.Nameservers
 	return pod
 }
 
@@ -64,7 +44,7 @@ func ask(ctx context.Context, c call, d deps, o *outcome) (redirect.Decision, er
 		return redirect.Decision{}, cmp.Or(c.wrong(), err)
 	}
 	o.path, o.uid = found.From, found.UID
-	pod := c.complete(found.Pod)
+	pod := c.fromRuntime().Complete(found.Pod)
 	decision, err := redirect.Decide(pod, c.conf.Redirect)
 	if err == nil && decision.AskHandler {
 		o.ours = true

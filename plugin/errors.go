@@ -3,10 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/refusal"
 	"github.com/sidecar-cni/sidecar-cni/plugin/podsource"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
@@ -130,30 +130,8 @@ func searched(err *podsource.Error) fault {
 	return f
 }
 
-// enough is how much of an error the kubelet's events have room for, beside what runtime and
-// kubelet add.
-const enough = 800
-
 // text is what the runtime is answered, and `kubectl describe pod` shows: the cause and what to do.
-func (f *failure) text() string {
-	remedy := f.remedy
-	if remedy != "" {
-		remedy = "; remedy: " + remedy
-	}
-	line := strings.ReplaceAll(f.cause.Error(), "\n", "; ") // errors.Join puts each on a line
-	return clip(line, enough-len(remedy)) + remedy
-}
-
-// clip takes out of the middle what is too much: a text begins with what was done and ends with
-// what to do.
-func clip(s string, most int) string {
-	const gap = " ... "
-	if len(s) <= most {
-		return s
-	}
-	half := (most - len(gap)) / 2
-	return strings.ToValidUTF8(s[:half], "") + gap + strings.ToValidUTF8(s[len(s)-half:], "")
-}
+func (f *failure) text() string { return refusal.Text(f.cause, f.remedy) }
 
 // result is the failure in the form that CNI wants.
 func (f *failure) result() *types.Error { return types.NewError(f.code, f.text(), "") }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
+	"github.com/sidecar-cni/sidecar-cni/contract/refusal"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/backend"
 	"github.com/sidecar-cni/sidecar-cni/test/agent"
@@ -120,7 +121,7 @@ func (r response) want(t *testing.T, code uint, words ...string) {
 	if n := strings.Count(r.err.Msg, "remedy: "); n != 1 {
 		t.Errorf("%d remedies: %s", n, r.err.Msg)
 	}
-	if len(r.err.Msg) > enough {
+	if len(r.err.Msg) > refusal.Most {
 		t.Errorf("a message of %d bytes: %s", len(r.err.Msg), r.err.Msg)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
+	"github.com/sidecar-cni/sidecar-cni/contract/refusal"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
 	"github.com/sidecar-cni/sidecar-cni/redirect/program"
@@ -277,12 +278,12 @@ func TestMessagesAreShortAndWhole(t *testing.T) {
 	t.Parallel()
 	long := badPod.fail("read annotations of pod a/b: %s: the end", strings.Repeat("é", 9000))
 	text := classify(long).text()
-	if len(text) > enough || !strings.HasPrefix(text, "read annotations of pod a/b: ") ||
+	if len(text) > refusal.Most || !strings.HasPrefix(text, "read annotations of pod a/b: ") ||
 		!strings.HasSuffix(text, "the end; remedy: "+badPod.remedy) ||
 		!strings.Contains(text, " ... ") {
 		t.Errorf("%d bytes: %s", len(text), text)
 	}
-	fits := strings.Repeat("x", enough-len("; remedy: "+badPod.remedy))
+	fits := strings.Repeat("x", refusal.Most-len("; remedy: "+badPod.remedy))
 	if text, want := classify(badPod.fail("%s", fits)).text(),
 		fits+"; remedy: "+badPod.remedy; text != want {
 		t.Errorf("what just fits is cut: %s", text)

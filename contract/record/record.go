@@ -38,10 +38,20 @@ type Record struct {
 
 // Attachment is what CNI calls a container's interface in a network: the key of a record.
 type Attachment struct {
-	// As the runtime passes them: CNI_CONTAINERID and CNI_IFNAME. The agent, which knows no
-	// container's id, records a repaired pod under "repair-" and its uid.
+	// As the runtime passes them: CNI_CONTAINERID and CNI_IFNAME. See StandIn for who does not know
+	// the container's id.
 	Container string `json:"container"`
 	Interface string `json:"interface"`
+}
+
+// MainInterface is the one of a pod's own network: container runtimes call it so, whatever the
+// network is.
+const MainInterface = "eth0"
+
+// StandIn is the attachment under which a pod is recorded whose sandbox's id is not known. No
+// runtime gives such ids.
+func StandIn(uid string) Attachment {
+	return Attachment{Container: "repair-" + uid, Interface: MainInterface}
 }
 
 // Netns is a network namespace: where it was, and which one it was. A path may come to lead to
@@ -95,8 +105,12 @@ func (d Dir) Write(r Record) error {
 	return draft.Publish()
 }
 
-// A Draft is a record that is written, and that no reader sees yet.
-type Draft struct{ temp, path string }
+// A Draft is a record that is written, and that no reader sees yet. It knows its directory by a
+// descriptor: who publishes it may have another root by then.
+type Draft struct {
+	dir        *os.Root
+	temp, name string
+}
 
 // Draft writes a record, as far as that can fail for want of room or rights. Publish or Discard
 // ends it.
@@ -113,27 +127,30 @@ func (d Dir) Draft(r Record) (Draft, error) {
 	if err != nil {
 		return Draft{}, fmt.Errorf("write record: %w", err)
 	}
-	draft := Draft{temp.Name(), d.path(name)}
 	_, err = temp.Write(data)
-	if err = errors.Join(err, temp.Close()); err != nil {
-		draft.Discard()
+	dir, opened := os.OpenRoot(string(d))
+	if err = errors.Join(err, temp.Close(), opened); err != nil {
+		os.Remove(temp.Name())
 		return Draft{}, fmt.Errorf("write record: %w", err)
 	}
-	return draft, nil
+	return Draft{dir, filepath.Base(temp.Name()), name}, nil
 }
 
 // Publish puts the record in place of an earlier one.
 func (d Draft) Publish() error {
-	if err := os.Rename(d.temp, d.path); err != nil {
+	if err := d.dir.Rename(d.temp, d.name); err != nil {
 		d.Discard()
 		return fmt.Errorf("write record: %w", err)
 	}
+	_ = d.dir.Close() // it was only read
 	return nil
 }
 
-// Discard forgets it.
-// what is left behind is no record, and Delete takes it along
-func (d Draft) Discard() { _ = os.Remove(d.temp) }
+// Discard forgets it. What cannot be deleted is no record, and Delete takes it along.
+func (d Draft) Discard() {
+	_ = d.dir.Remove(d.temp)
+	_ = d.dir.Close()
+}
 
 // create makes a file that only root can read, and the directory if need be.
 func (d Dir) create(name string) (*os.File, error) {

@@ -37,11 +37,10 @@ func (s *Server) outcome(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// noticed is the reason of Events about a part of a pod's traffic that is not redirected.
-const (
-	noticed     = "SidecarBypassed"
-	mostNotices = 8 // of one outcome
-)
+// Bypassed is the reason of Events about a part of a pod's traffic that is not redirected.
+const Bypassed = "SidecarBypassed"
+
+const mostNotices = 8 // of one outcome
 
 // report writes the Events of an outcome that names a pod.
 func (s *Server) report(o protocol.Outcome) {
@@ -54,7 +53,7 @@ func (s *Server) report(o protocol.Outcome) {
 		s.events.Warn(pod, reason, o.Message)
 	}
 	for _, notice := range o.Notices[:min(len(o.Notices), mostNotices)] {
-		s.events.Warn(pod, noticed, notice)
+		s.events.Warn(pod, Bypassed, notice)
 	}
 }
 

@@ -44,6 +44,11 @@ func (r *Repairer) examine(ctx context.Context, s search, one *subject) Result {
 		return one.result(Unreachable, "its network namespace was not found: "+oneLine(err))
 	}
 	defer at.ns.Close()
+	unlock, err := r.deps.Locks.Lock(ctx, at.ns.ID)
+	if err != nil {
+		return one.result(Unreachable, "nobody looked: "+err.Error())
+	}
+	defer unlock()
 	result := r.judge(ctx, at, one)
 	result.Netns = at.netns
 	switch {
@@ -105,6 +110,9 @@ const settled = 10 * time.Minute
 // compare looks whether the rules, which are ours, are what they should be. The words are said of
 // rules that cannot be compared.
 func (r *Repairer) compare(ctx context.Context, at *place, one *subject, words string) Result {
+	if at.record == nil {
+		at.record = r.recordIn(at.ns.ID)
+	}
 	if at.record == nil && one.mistake != nil {
 		return one.result(Foreign, words)
 	}

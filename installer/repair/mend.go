@@ -59,15 +59,11 @@ func (r *Repairer) mend(ctx context.Context, s search, at *place, one *subject) 
 	})
 }
 
-// standIn begins the name under which a pod is recorded whose sandbox's id is not known. No runtime
-// gives such ids.
-const standIn = "repair-"
-
 func (p *place) attachment(one *subject) record.Attachment {
 	if p.record != nil {
 		return p.record.Attachment
 	}
-	return record.Attachment{Container: standIn + string(one.pod.UID), Interface: "eth0"}
+	return record.StandIn(string(one.pod.UID))
 }
 
 func (p *place) network() string {

@@ -43,6 +43,9 @@ type Repairer struct {
 
 // New returns a Repairer. It does nothing before Pass is called.
 func New(cfg Config, deps Deps) *Repairer {
+	if deps.Locks == nil {
+		deps.Locks = &podns.Locks{}
+	}
 	return &Repairer{cfg: cfg, deps: deps, metrics: newMetrics(deps.Registry),
 		turn: make(chan struct{}, 1), soon: make(chan struct{}, 1), pauses: pauses{}}
 }
@@ -143,6 +146,21 @@ func (r *Repairer) recordsOf(heads []record.Record, uid types.UID) []record.Reco
 		}
 	}
 	return its
+}
+
+// recordIn returns the record about a namespace that was written since the pass began, as by an ADD
+// that has ended meanwhile; nil without one.
+func (r *Repairer) recordIn(id podns.ID) *record.Record {
+	heads, _ := r.cfg.Records.Heads() // what cannot be read was an error of the pass
+	for _, head := range heads {
+		if idOf(head.Netns) != id {
+			continue
+		}
+		if one, err := r.cfg.Records.Read(head.Attachment); err == nil {
+			return &one
+		}
+	}
+	return nil
 }
 
 // log writes a line for each pod that is not what it was, and one for the pass if there is any or

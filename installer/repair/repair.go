@@ -70,6 +70,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
 // Mode says what is done about a pod that is not redirected.
@@ -117,6 +118,7 @@ type Deps struct {
 	// up, as containerd and CRI-O do. With another one the ADD of a pod that has just started may
 	// still be under way.
 	NetworkFirst func() bool
+	Locks        *podns.Locks // whoever else writes into namespaces has the same; nil: nobody does
 
 	Client   *rest.RESTClient      // from agent.NewClient
 	Events   *agent.Events         // where the pods' owners are warned

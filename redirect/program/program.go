@@ -24,7 +24,6 @@ type Writing struct {
 
 	record  record.Record
 	records record.Dir
-	backend backend.Backend
 	draft   record.Draft
 }
 
@@ -43,17 +42,13 @@ type ForeignError struct{ Rules string }
 func (e *ForeignError) Error() string { return "its network namespace has " + e.Rules }
 
 // Prepare compiles the policy of a record, and writes the record, unseen: most of what can fail
-// about it fails before the kernel was touched. The revision is filled in. Of a variant of iptables
-// the programs are looked for, so it is called where the host's are. An error is a *RecordError, or
-// about the backend.
+// about it fails before the kernel was touched. The revision is filled in. An error is a
+// *RecordError.
 func Prepare(records record.Dir, r record.Record) (*Writing, error) {
 	w := &Writing{Rules: redirect.Compile(r.Policy), records: records}
-	var err error
-	if w.backend, err = backend.Find(r.Backend); err != nil {
-		return nil, err
-	}
 	r.Revision = record.Revision(w.Rules)
 	w.record = r
+	var err error
 	if w.draft, err = records.Draft(r); err != nil {
 		return nil, &RecordError{err}
 	}
@@ -63,11 +58,16 @@ func Prepare(records record.Dir, r record.Record) (*Writing, error) {
 // Discard forgets what was prepared.
 func (w *Writing) Discard() { w.draft.Discard() }
 
-// Write writes the rules into the calling thread's namespace, and shows the record. Without a
+// Write writes the rules into the calling thread's namespace, and shows the record. A variant of
+// iptables is looked for, so the thread's root is where the host's programs are. Without a
 // record the rules go again, as far as this call wrote them: nobody could verify them. The warnings
 // are about traffic that cannot be captured. An error is a *RecordError, a *ForeignError, or of the
 // backend; then Discard is called.
 func (w *Writing) Write(ctx context.Context) (warnings []string, err error) {
+	tables, err := backend.Find(w.record.Backend)
+	if err != nil {
+		return nil, err
+	}
 	other, err := backend.OtherRules(ctx, w.record.Backend)
 	if err == nil && other != "" {
 		err = &ForeignError{other}
@@ -75,7 +75,7 @@ func (w *Writing) Write(ctx context.Context) (warnings []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	undo, warnings, err := w.backend.Apply(ctx, w.Rules)
+	undo, warnings, err := tables.Apply(ctx, w.Rules)
 	if err != nil {
 		return nil, err
 	}

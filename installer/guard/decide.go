@@ -1,0 +1,241 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecar-cni/sidecar-cni/installer/agent"
+	"github.com/sidecar-cni/sidecar-cni/installer/inspect"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
+)
+
+// A moment is when a sandbox is decided, as a word for metrics.
+type moment string
+
+const (
+	atStart     moment = "start"     // its network was set up, and it has no container
+	atConnect   moment = "connect"   // it was there when the guard connected
+	atContainer moment = "container" // it was not decided then, and gets its first container
+)
+
+var moments = []moment{atStart, atConnect, atContainer}
+
+// An outcome is what becomes of a sandbox, as a word for metrics.
+type outcome string
+
+const (
+	skipped    outcome = "skipped"    // it is not ours
+	recorded   outcome = "recorded"   // ADD has redirected it, or the guard before
+	foreign    outcome = "foreign"    // another tool redirects it
+	redirected outcome = "redirected" // the guard has redirected it
+	refused    outcome = "refused"
+	open       outcome = "open"      // it runs, and nobody redirects it
+	undecided  outcome = "undecided" // it was there when the guard connected, and was not decided
+	passed     outcome = "passed"    // this agent is not in charge
+)
+
+var outcomes = []outcome{
+	skipped, recorded, foreign, redirected, refused, open, undecided, passed,
+}
+
+// A verdict is the decision about a sandbox.
+type verdict struct {
+	outcome  outcome
+	reason   string   // of skipped and foreign; of undecided, what kept it from a decision
+	warnings []string // for whoever reads the log
+	notices  []string // for whoever runs the pod
+	err      error    // of refused
+}
+
+// decideWithin decides about a sandbox, of which runs says whether something runs in it. What takes
+// longer than the limit is refused.
+func (g *Guard) decideWithin(ctx context.Context, limit time.Duration, one sandbox,
+	runs bool) verdict {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	done := make(chan verdict, 1)
+	go func() {
+		v := verdict{outcome: refused}
+		v.err = podns.Guard(func() error { v = g.decide(ctx, one, runs); return v.err })
+		done <- v
+	}()
+	select {
+	case v := <-done:
+		return v
+	case <-ctx.Done(): // the kernel may hold up who is in it
+		return refusedFor(fmt.Errorf("nothing was decided within %v", limit), tooSlow)
+	}
+}
+
+// parallel is how many sandboxes are decided at once that are told at connecting.
+const parallel = 4
+
+// catchUp decides about the sandboxes that there are, within the limit. It returns those in which
+// nothing runs and that were not decided. Those that run open are left to package repair.
+func (g *Guard) catchUp(ctx context.Context, limit time.Duration, all told) map[string]sandbox {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	verdicts := make([]verdict, len(all.sandboxes))
+	var group errgroup.Group
+	group.SetLimit(parallel)
+	for i, one := range all.sandboxes {
+		group.Go(func() error {
+			began, runs := time.Now(), all.running[one.id]
+			v := g.decideWithin(ctx, limit, one, runs)
+			if v.outcome == refused { // it is there, and its containers can be refused at most
+				v.outcome, v.reason, v.err = undecided, v.err.Error(), nil
+			}
+			g.report(one, atConnect, v, time.Since(began))
+			verdicts[i] = v
+			return nil
+		})
+	}
+	_ = group.Wait() // what goes wrong is a verdict
+	left, running := map[string]sandbox{}, 0
+	for i, one := range all.sandboxes {
+		switch {
+		case verdicts[i].outcome == undecided && !all.running[one.id]:
+			left[one.id] = one
+		case verdicts[i].outcome == open, verdicts[i].outcome == undecided:
+			running++
+		}
+	}
+	if running > 0 {
+		g.deps.Repair()
+	}
+	return left
+}
+
+// decide decides about a sandbox; of one that runs, too, but then nothing is written.
+func (g *Guard) decide(ctx context.Context, one sandbox, runs bool) verdict {
+	if !g.deps.InCharge() {
+		return verdict{outcome: passed}
+	}
+	pod := redirect.FromRuntime(one.namespace, one.name, one.annotations)
+	d, err := redirect.Decide(pod, g.cfg.Redirect)
+	switch {
+	case err == nil && d.Skip != "":
+		return verdict{outcome: skipped, reason: string(d.Skip)}
+	case one.netns == "":
+		return verdict{outcome: skipped, reason: "host_network"}
+	}
+	n, err := g.enter(one)
+	if errors.Is(err, fs.ErrNotExist) && runs {
+		return verdict{outcome: skipped, reason: "gone"}
+	}
+	if err != nil {
+		return refusedFor(err, badNamespace)
+	}
+	defer n.Close()
+	unlock, err := g.deps.Locks.Lock(ctx, n.ID)
+	if err != nil {
+		return refusedFor(err, tooSlow)
+	}
+	defer unlock()
+	if g.recorded(one, n) {
+		return verdict{outcome: recorded}
+	}
+	if v := g.look(n, one); v.outcome != "" {
+		return v
+	}
+	v, mine := g.identify(ctx, one, pod)
+	switch {
+	case v.outcome != "":
+		return v
+	case runs:
+		return verdict{outcome: open}
+	case g.cfg.Mode == Refuse:
+		return refusedFor(errors.New("nobody redirected it when its network was set up"),
+			notRedirected)
+	}
+	return g.redirect(ctx, n, one, mine)
+}
+
+// enter opens the network namespace of a sandbox.
+func (g *Guard) enter(one sandbox) (*podns.Namespace, error) {
+	host, err := podns.FindHost(g.cfg.HostProc, "the agent")
+	if err != nil {
+		return nil, err
+	}
+	return host.Open(one.netns)
+}
+
+// recorded reports whether there is a record of a sandbox that is about this very namespace.
+func (g *Guard) recorded(one sandbox, n *podns.Namespace) bool {
+	for _, r := range g.cfg.Records.OfContainer(one.id) {
+		if (podns.ID{Device: r.Netns.Device, Inode: r.Netns.Inode}) == n.ID {
+			return true
+		}
+	}
+	return false
+}
+
+// look returns a verdict if another tool redirects the pod. Rules of ours without a record are
+// written anew: whoever wrote them did not come to the end.
+func (g *Guard) look(n *podns.Namespace, one sandbox) verdict {
+	ports := g.cfg.Redirect.Ports
+	to := inspect.Proxy{Ports: []uint16{ports.Outbound, ports.Inbound, ports.DNS}, Addrs: one.addrs}
+	var chains inspect.Chains
+	err := n.DoOn(podns.Apart, func() (err error) {
+		chains, err = inspect.Read(to)
+		return err
+	})
+	if err != nil {
+		return refusedFor(fmt.Errorf("read its rules: %w", err), kernelRefused)
+	}
+	for _, r := range chains.Redirections() {
+		if !r.Ours {
+			return verdict{outcome: foreign, reason: r.Where}
+		}
+	}
+	return verdict{}
+}
+
+// ours is what a pod asks for that is ours.
+type ours struct {
+	policy   redirect.Policy
+	uid      string   // of the pod's object
+	warnings []string // for whoever reads the log
+	notices  []string // for whoever runs the pod
+}
+
+// identify decides by the whole pod. Without a verdict the pod is ours.
+func (g *Guard) identify(ctx context.Context, one sandbox, known redirect.Pod) (verdict, ours) {
+	found := g.deps.Find(ctx, agent.Ref{Namespace: one.namespace, Name: one.name,
+		UID: types.UID(one.uid)})
+	switch found.Verdict {
+	case agent.Found:
+	case agent.Absent, agent.OtherUID:
+		return refusedFor(errors.New("there is no such pod any more, or another under its name"),
+			podGone), ours{}
+	case agent.Unknown:
+		return refusedFor(fmt.Errorf("what the pod is was not found out: %s", found.Why),
+			noSource), ours{}
+	}
+	known.Nameservers = g.nameservers(one)
+	pod := known.Complete(agent.Describe(found.Pod).Facts())
+	pod.Spec.RuntimeHandler = one.handler
+	if one.handler == "" && pod.Spec.RuntimeClass != "" {
+		pod.Spec.RuntimeHandler = g.deps.Handler(pod.Spec.RuntimeClass)
+	}
+	d, err := redirect.Decide(pod, g.cfg.Redirect)
+	switch {
+	case err != nil:
+		return refusedFor(kindOf(err)), ours{}
+	case d.AskHandler:
+		return refusedFor(fmt.Errorf("the handler of its runtime class %q is not known",
+			pod.Spec.RuntimeClass), noSource), ours{}
+	case d.AskMore:
+		return refusedFor(errors.New("only a part of the pod is known"), noSource), ours{}
+	case d.Skip != "":
+		return verdict{outcome: skipped, reason: string(d.Skip), notices: d.Notices}, ours{}
+	}
+	return verdict{}, ours{d.Policy, string(found.Pod.UID), d.Warnings, d.Notices}
+}

@@ -1,0 +1,88 @@
+package guard
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/ttrpc"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
+)
+
+// pluginService is the service that runtimes call (pkg/api/api.proto of NRI).
+const pluginService = "nri.pkg.api.v1alpha1.Plugin"
+
+// service has the methods that the guard is asked by. For any other the runtime is answered that
+// there is none.
+func (s *session) service() *ttrpc.ServiceDesc {
+	return &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
+		"Configure":       method(s.configure),
+		"Synchronize":     method(s.synchronize),
+		"RunPodSandbox":   method(s.runPodSandbox),
+		"StateChange":     method(s.stateChange),
+		"CreateContainer": method(s.createContainer),
+		"Shutdown":        method(s.shutdown),
+	}}
+}
+
+// method makes a function one that the runtime can call. A panic is an error: the runtime is owed
+// an answer, and the rest of the agent has nothing to do with it.
+func method[Request, Response any](
+	do func(context.Context, *Request) (*Response, error),
+) ttrpc.Method {
+	return func(ctx context.Context, unmarshal func(any) error) (answer any, err error) {
+		req := new(Request)
+		if err := unmarshal(req); err != nil {
+			return nil, err
+		}
+		err = podns.Guard(func() (err error) {
+			answer, err = do(ctx, req)
+			return err
+		})
+		return answer, err
+	}
+}
+
+// shutdown is the runtime's farewell. The connection ends with it.
+func (s *session) shutdown(context.Context, *api.Empty) (*api.Empty, error) {
+	return &api.Empty{}, nil
+}
+
+// A sandbox is what the runtime knows of a pod that decides.
+type sandbox struct {
+	id, namespace, name, uid string
+
+	annotations map[string]string
+	netns       string // path; "" in the host's network, or where it is gone
+	addrs       []netip.Addr
+	pid         uint32 // of a process in it that the runtime has started; 0: not known
+	handler     string // that runs it; "" is the runtime's usual one
+	resolves    bool   // the runtime passes the nameservers of its resolv.conf on to plugins
+}
+
+// sandbox reads what the runtime says of a pod.
+func (s *session) sandbox(pod *api.PodSandbox) sandbox {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sandboxOf(pod)
+}
+
+func (s *session) sandboxOf(pod *api.PodSandbox) sandbox {
+	one := sandbox{
+		id: pod.GetId(), namespace: pod.GetNamespace(), name: pod.GetName(), uid: pod.GetUid(),
+		annotations: pod.GetAnnotations(), pid: pod.GetPid(),
+		handler: pod.GetRuntimeHandler(), resolves: s.runtime == "containerd",
+	}
+	for _, text := range pod.GetIps() {
+		if addr, err := netip.ParseAddr(text); err == nil {
+			one.addrs = append(one.addrs, addr)
+		}
+	}
+	for _, n := range pod.GetLinux().GetNamespaces() {
+		if n.GetType() == "network" {
+			one.netns = n.GetPath()
+		}
+	}
+	return one
+}

@@ -1,0 +1,249 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/net/multiplex"
+	"github.com/containerd/nri/pkg/version"
+	"github.com/containerd/ttrpc"
+	"go.uber.org/zap"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
+)
+
+const (
+	// index is the guard's place among the node's NRI plugins: late, since another one may still
+	// change the pod's network.
+	index = "90"
+	// answerTimeout is for the runtime's answer to the registration, and for what it asks next.
+	answerTimeout = 5 * time.Second
+	dialTimeout   = time.Second
+)
+
+// A session is one connection with the runtime. The library's package stub would do what is here,
+// but it waits forever for a runtime that takes a registration and then says nothing, and keeps all
+// that Synchronize tells until it is complete, 20 MB on a full node.
+type session struct {
+	guard      *Guard
+	configured chan limits // gets one, once the runtime has asked what is wanted
+
+	mu           sync.Mutex
+	limits       limits
+	runtime      string // its name
+	synchronized bool
+	told         told
+	undecided    map[string]sandbox // by id; each is decided at its first container
+}
+
+// told is what Synchronize has told so far: it comes in parts.
+type told struct {
+	sandboxes []sandbox
+	running   map[string]bool // ids of sandboxes in which something runs
+}
+
+// connect guards through one connection, until it ends. It reports whether the runtime has counted
+// the guard as present.
+func (g *Guard) connect(ctx context.Context) (synchronized bool, err error) {
+	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "unix", g.cfg.Socket)
+	if err != nil {
+		return false, err
+	}
+	g.metrics.absent()
+	mux := multiplex.Multiplex(conn)
+	defer mux.Close()
+	listener, err := mux.Listen(multiplex.PluginServiceConn)
+	if err != nil {
+		return false, err
+	}
+	outward, err := mux.Open(multiplex.RuntimeServiceConn)
+	if err != nil {
+		return false, err
+	}
+	s := &session{guard: g, configured: make(chan limits, 1)}
+	server, err := ttrpc.NewServer()
+	if err != nil {
+		return false, err
+	}
+	server.RegisterService(pluginService, s.service())
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the calls that are under way
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(ctx, listener) }) // it ends with its listener
+	defer serving.Wait()
+	defer listener.Close()
+	defer server.Close()
+
+	lost := make(chan struct{})
+	client := ttrpc.NewClient(outward, ttrpc.WithOnClose(func() { close(lost) }))
+	defer client.Close()
+	if err := s.register(ctx, api.NewRuntimeClient(client), lost); err != nil {
+		return false, err
+	}
+	select {
+	case <-lost:
+		err = errLost
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return s.present(), err
+}
+
+var errLost = errors.New("the runtime closed the connection")
+
+// register has the runtime know the guard, and waits until it has asked what the guard wants.
+func (s *session) register(ctx context.Context, runtime api.RuntimeService,
+	lost <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	_, err := runtime.RegisterPlugin(ctx, &api.RegisterPluginRequest{
+		PluginName: names.Plugin, PluginIdx: index, NRIVersion: version.GetFromBuildInfo(),
+	})
+	if err != nil {
+		return fmt.Errorf("register: %w", err)
+	}
+	select {
+	case <-s.configured:
+		return nil
+	case <-lost:
+		return fmt.Errorf("register: %w", errLost)
+	case <-ctx.Done():
+		return fmt.Errorf("register: the runtime took it and asked for nothing: %w", ctx.Err())
+	}
+}
+
+// present reports whether the runtime has counted the guard as present.
+func (s *session) present() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.synchronized
+}
+
+// configure answers what the guard wants to be asked.
+func (s *session) configure(_ context.Context,
+	req *api.ConfigureRequest) (*api.ConfigureResponse, error) {
+	s.mu.Lock()
+	s.runtime = req.GetRuntimeName()
+	s.limits = limitsOf(time.Duration(req.GetRequestTimeout()) * time.Millisecond)
+	s.mu.Unlock()
+	s.guard.deps.Log.Debug("registered with container runtime",
+		zap.String("runtime", req.GetRuntimeName()), zap.String("version", req.GetRuntimeVersion()),
+		zap.String("nri", req.GetNRIVersion()))
+	select {
+	case s.configured <- s.limits:
+	default: // it was configured before
+	}
+	var wanted api.EventMask
+	wanted.Set(api.Event_RUN_POD_SANDBOX, api.Event_CREATE_CONTAINER)
+	return &api.ConfigureResponse{Events: int32(wanted)}, nil
+}
+
+// limits are how long the guard takes for an answer.
+type limits struct {
+	one time.Duration // about one sandbox
+	all time.Duration // about those that are told at connecting
+}
+
+// The usual limits, far within the two seconds that runtimes wait.
+const (
+	usualOne = 450 * time.Millisecond
+	usualAll = 1500 * time.Millisecond
+)
+
+// limitsOf are those with a runtime that waits for so long; 0 if it does not say.
+func limitsOf(patience time.Duration) limits {
+	if patience <= 0 {
+		return limits{usualOne, usualAll}
+	}
+	return limits{min(usualOne, patience*3/4), min(usualAll, patience*3/4)}
+}
+
+// runPodSandbox is the runtime's question whether a sandbox may go on.
+func (s *session) runPodSandbox(ctx context.Context,
+	req *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
+	return &api.RunPodSandboxResponse{}, s.ask(ctx, s.sandbox(req.GetPod()), atStart)
+}
+
+// stateChange is the same of runtimes with NRI 0.8, such as containerd 2.0's.
+func (s *session) stateChange(ctx context.Context, req *api.StateChangeEvent) (*api.Empty, error) {
+	if req.GetEvent() != api.Event_RUN_POD_SANDBOX {
+		return &api.Empty{}, nil
+	}
+	return &api.Empty{}, s.ask(ctx, s.sandbox(req.GetPod()), atStart)
+}
+
+// createContainer decides about a sandbox that was not decided at connecting.
+func (s *session) createContainer(ctx context.Context,
+	req *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
+	s.mu.Lock()
+	one, undecided := s.undecided[req.GetPod().GetId()]
+	s.mu.Unlock()
+	if !undecided {
+		return &api.CreateContainerResponse{}, nil
+	}
+	err := s.ask(ctx, one, atContainer)
+	if err == nil {
+		s.mu.Lock()
+		delete(s.undecided, one.id)
+		s.mu.Unlock()
+	}
+	return &api.CreateContainerResponse{}, err
+}
+
+// ask decides about a sandbox within the limit. An error refuses it.
+func (s *session) ask(ctx context.Context, one sandbox, when moment) error {
+	s.mu.Lock()
+	limit := s.limits.one
+	s.mu.Unlock()
+	began := time.Now()
+	v := s.guard.decideWithin(ctx, limit, one, false)
+	if v.outcome == refused {
+		v.err = one.refusal(v)
+	}
+	s.guard.report(one, when, v, time.Since(began))
+	return v.err
+}
+
+// synchronize decides about the sandboxes that there are, once the last part has come.
+func (s *session) synchronize(ctx context.Context,
+	req *api.SynchronizeRequest) (*api.SynchronizeResponse, error) {
+	s.mu.Lock()
+	s.told.add(s, req)
+	all, limit := s.told, s.limits.all
+	if !req.GetMore() {
+		s.told = told{}
+	}
+	s.mu.Unlock()
+	if req.GetMore() {
+		return &api.SynchronizeResponse{More: true}, nil
+	}
+	undecided := s.guard.catchUp(ctx, limit, all)
+	s.mu.Lock()
+	s.undecided, s.synchronized = undecided, true
+	s.mu.Unlock()
+	s.guard.metrics.present()
+	s.guard.deps.Log.Info("connected to container runtime", zap.String("path", s.guard.cfg.Socket),
+		zap.Int("sandboxes", len(all.sandboxes)), zap.Int("undecided", len(undecided)))
+	return &api.SynchronizeResponse{}, nil
+}
+
+// add takes down a part.
+func (t *told) add(s *session, req *api.SynchronizeRequest) {
+	if t.running == nil {
+		t.running = map[string]bool{}
+	}
+	for _, pod := range req.GetPods() {
+		t.sandboxes = append(t.sandboxes, s.sandboxOf(pod))
+	}
+	for _, c := range req.GetContainers() {
+		if c.GetState() == api.ContainerState_CONTAINER_RUNNING ||
+			c.GetState() == api.ContainerState_CONTAINER_PAUSED {
+			t.running[c.GetPodSandboxId()] = true
+		}
+	}
+}
