@@ -65,8 +65,8 @@ func (l *Log) count(plugin string, more int) {
 	l.out.write(Message{Event: Plugins, Names: names})
 }
 
-// lastSynchronize returns whom the last Synchronize was for, and how many messages it sent. There is
-// one at a time.
+// lastSynchronize returns whom the last Synchronize was for, and how many messages it sent. There
+// is one at a time.
 func (l *Log) lastSynchronize() (plugin string, messages int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

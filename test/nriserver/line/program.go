@@ -61,6 +61,7 @@ type Program[P Pod, C Container] struct {
 	Log *Log
 
 	mu         sync.Mutex
+	started    bool
 	pods       []P
 	containers []C
 }
@@ -71,11 +72,16 @@ func NewProgram[P Pod, C Container](stdout, stderr io.Writer) *Program[P, C] {
 	return &Program[P, C]{out: out, Log: &Log{out: out, to: stderr, registered: map[string]int{}}}
 }
 
-// Synchronize tells a plugin by call which pods and containers there are.
+// Synchronize tells plugins by call which pods and containers there are. The library does so first
+// when it starts, with the plugins that it brings along, if any; that is no event.
 func (p *Program[P, C]) Synchronize(call func([]P, []C) error) error {
 	p.mu.Lock()
-	pods, containers := slices.Clone(p.pods), slices.Clone(p.containers)
+	pods, containers, first := slices.Clone(p.pods), slices.Clone(p.containers), !p.started
+	p.started = true
 	p.mu.Unlock()
+	if first {
+		return call(pods, containers)
+	}
 	start := time.Now()
 	err := call(pods, containers)
 	took := time.Since(start)
@@ -111,7 +117,8 @@ func (p *Program[P, C]) answer(ctx context.Context, q Request[P, C], l Library[P
 		p.change(func() { p.pods, p.containers = q.Pods, q.Containers })
 		return nil
 	}
-	defer l.Block()()
+	unblock := l.Block()
+	defer unblock()
 	var err error
 	switch q.Do {
 	case RunPodSandbox:
