@@ -76,6 +76,8 @@ clean: ## remove what building, testing and fuzzing left behind
 lint: ## linters, formatting, package boundaries, tidy go.mod
 	@$(lint) run
 	go mod tidy -diff
+	go -C test/nriserver/old mod tidy -diff
+	go -C test/nriserver/old vet .
 
 format: ## bring the code into the form that lint asks for
 	@$(lint) fmt
