@@ -12,6 +12,9 @@
 // Be aware:
 //   - Requests of one runtime are relayed one at a time, by the library: a plugin that hangs holds
 //     up all of them until its request timeout.
+//   - It accepts one plugin at a time: a connection on which no plugin registers keeps others
+//     waiting for 5 s.
+//   - A plugin that is registered is not relayed requests before it is synchronized.
 //   - The first test that starts one builds its program, for which Go may download modules.
 package nriserver
 
