@@ -21,8 +21,9 @@ const (
 	// index is the guard's place among the node's NRI plugins: late, since another one may still
 	// change the pod's network.
 	index = "90"
-	// answerTimeout is for the runtime's answer to the registration, and for what it asks next.
-	answerTimeout = 5 * time.Second
+	// answerTimeout is for the runtime's answer to the registration, and for what it asks next. It
+	// takes one connection at a time, and waits for 5 s for one that says nothing.
+	answerTimeout = 10 * time.Second
 	dialTimeout   = time.Second
 )
 

@@ -1,0 +1,325 @@
+package guard_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/rest"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/record"
+	"github.com/sidecar-cni/sidecar-cni/installer/agent"
+	"github.com/sidecar-cni/sidecar-cni/installer/guard"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
+	"github.com/sidecar-cni/sidecar-cni/test/netns"
+	"github.com/sidecar-cni/sidecar-cni/test/nriserver"
+)
+
+// required is the annotation without whose plugin the validator lets no container be.
+const required = "required-plugins.noderesource.dev/pod"
+
+// alone is the variable with which this program is nothing but a guard, so that it can be stopped
+// and killed.
+const alone = "GUARD_ALONE"
+
+func TestMain(m *testing.M) {
+	if socket := os.Getenv(alone); socket != "" {
+		guardAlone(socket)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func guardAlone(socket string) {
+	_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
+	registry := prometheus.NewRegistry()
+	client, err := agent.NewClient(&rest.Config{Host: "http://127.0.0.1:1"})
+	if err != nil {
+		panic(err)
+	}
+	guard.New(guard.Config{Mode: guard.Auto, Socket: socket, Redirect: redirect.Defaults(),
+		Records: record.Dir(filepath.Dir(socket))}, guard.Deps{
+		InCharge: func() bool { return true }, Repair: func() {}, Locks: &podns.Locks{},
+		Find: func(context.Context, agent.Ref) agent.Answer {
+			return agent.Answer{Verdict: agent.Absent}
+		},
+		Events:   agent.NewEvents(client, "node-1", registry, zap.NewNop()),
+		Registry: registry, Log: zap.NewNop(),
+	}).Run(context.Background(), func(context.Context) error { return nil })
+}
+
+// At connecting, sandboxes are told that were set up while the guard was away.
+func TestSandboxesThatWereThere(t *testing.T) {
+	t.Parallel()
+	netns.RequireRoot(t)
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			n.listen(nriserver.Options{Version: version})
+			spaces := map[string]*netns.NS{}
+			var pods []nriserver.Pod
+			for _, name := range []string{"new", "made", "runs", "known", "wrong"} {
+				spaces[name] = netns.New(t)
+				var annotations map[string]string
+				if name == "wrong" {
+					annotations = map[string]string{"traffic.sidecar.istio.io/excludeOutboundPorts": "x"}
+				}
+				pods = append(pods, n.sandbox(meshed(name, annotations), spaces[name]))
+			}
+			gone := n.sandbox(meshed("gone", nil), nil)
+			gone.NetnsPath = "/nonexistent"
+			pods = append(pods, gone)
+			if err := n.config.Records.Write(record.Record{
+				Attachment: record.Attachment{Container: pods[3].ID, Interface: "eth0"},
+				Netns:      identify(t, spaces["known"])}); err != nil {
+				t.Fatal(err)
+			}
+			n.runtime.SetPods(pods, []nriserver.Container{
+				{ID: "1", PodID: pods[1].ID, Name: "app", State: nriserver.Created},
+				{ID: "2", PodID: pods[2].ID, Name: "app", State: nriserver.Running},
+				{ID: "3", PodID: gone.ID, Name: "app", State: nriserver.Running},
+			})
+			n.guard()
+			n.awaitConnected()
+			for name, want := range map[string]bool{"new": true, "made": true} {
+				if got := strings.Contains(rules(t, spaces[name]), table); got != want {
+					t.Errorf("%s has our rules: %t, want %t", name, got, want)
+				}
+			}
+			for outcome, want := range map[string]int{
+				"redirected": 2, "open": 1, "recorded": 1, "skipped": 1, "undecided": 1,
+			} {
+				n.wantCounted("connect", outcome, want)
+			}
+			if got := n.repairs.Load(); got != 1 {
+				t.Errorf("package repair was called %d times", got)
+			}
+			// What cannot be refused any more has no container.
+			app := nriserver.Container{ID: "9", PodID: pods[4].ID, Name: "app"}
+			if _, err := n.runtime.CreateContainer(pods[4], app); err == nil ||
+				!strings.Contains(err.Error(), "excludeOutboundPorts") {
+				t.Errorf("error %v", err)
+			}
+			n.wantCounted("container", "refused", 1)
+			app.PodID = pods[0].ID
+			if _, err := n.runtime.CreateContainer(pods[0], app); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A sandbox that nobody could decide at connecting is decided at its first container, once.
+func TestASandboxIsDecidedLater(t *testing.T) {
+	t.Parallel()
+	netns.RequireRoot(t)
+	n, ns := newNode(t), netns.New(t)
+	n.listen(nriserver.Options{})
+	s := n.sandbox(meshed("web", nil), ns)
+	n.runtime.SetPods([]nriserver.Pod{s}, nil)
+	n.silence(true)
+	n.guard()
+	n.awaitConnected()
+	n.wantCounted("connect", "undecided", 1)
+	app := nriserver.Container{ID: "9", PodID: s.ID, Name: "app"}
+	if _, err := n.runtime.CreateContainer(s, app); err == nil {
+		t.Error("a container was made in a sandbox that nobody knows")
+	}
+	n.silence(false)
+	for range 2 {
+		if _, err := n.runtime.CreateContainer(s, app); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := rules(t, ns); !strings.Contains(got, table) {
+		t.Errorf("rules:\n%s", got)
+	}
+	n.wantCounted("container", "redirected", 1)
+}
+
+// A runtime is told within its time that nothing was found out. Another pod's question is answered
+// as before.
+func TestAnAnswerComesInTime(t *testing.T) {
+	t.Parallel()
+	netns.RequireRoot(t)
+	n := connected(t, nriserver.Options{})
+	n.silence(true)
+	_, err := n.runtime.RunPodSandbox(n.sandbox(meshed("web", nil), netns.New(t)))
+	if err == nil || !strings.Contains(err.Error(), "sidecar-cni refused pod shop/web") {
+		t.Errorf("error %v", err)
+	}
+	// Somebody holds the namespace, as a repair does.
+	n.silence(false)
+	ns := netns.New(t)
+	at := identify(t, ns)
+	unlock, err := n.locks.Lock(t.Context(), podns.ID{Device: at.Device, Inode: at.Inode})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = n.runtime.RunPodSandbox(n.sandbox(meshed("held", nil), ns)); err == nil {
+		t.Error("a namespace was written to that somebody else holds")
+	}
+	unlock()
+	if _, err := n.runtime.RunPodSandbox(n.sandbox(meshed("held", nil), ns)); err != nil {
+		t.Error(err)
+	}
+	n.runtime.AwaitPlugins(name)
+}
+
+// A runtime that ends, hangs or starts anew finds the guard again.
+func TestARuntimeComesBack(t *testing.T) {
+	t.Parallel()
+	netns.RequireRoot(t)
+	n := connected(t, nriserver.Options{})
+	n.runtime.Kill()
+	n.await("the loss to be seen", func() bool { return n.connectedMetric() == 0 })
+	if err := os.Remove(n.config.Socket); err != nil {
+		t.Fatal(err)
+	}
+	n.await("the socket to be missed", func() bool { return n.connectedMetric() == -1 })
+	n.runtime.Restart()
+	n.awaitConnected()
+	n.runtime.Stop()
+	n.runtime.Cont()
+	ns := netns.New(t)
+	if _, err := n.runtime.RunPodSandbox(n.sandbox(meshed("web", nil), ns)); err != nil {
+		t.Error(err)
+	}
+	n.runtime.Restart()
+	n.awaitConnected()
+	n.stop()
+	n.runtime.AwaitPlugins()
+}
+
+// A socket at which nobody answers is left again, for one at which somebody does.
+func TestASilentSocket(t *testing.T) {
+	t.Parallel()
+	netns.RequireRoot(t)
+	n := newNode(t)
+	silent, err := net.Listen("unix", n.config.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent.(*net.UnixListener).SetUnlinkOnClose(false)
+	accepted := make(chan struct{})
+	go func() {
+		conn, err := silent.Accept()
+		if err != nil {
+			return
+		}
+		close(accepted)
+		t.Cleanup(func() { conn.Close() })
+	}()
+	n.guard()
+	<-accepted
+	if got := n.connectedMetric(); got != 0 {
+		t.Errorf("connected: %v", got)
+	}
+	silent.Close()
+	n.listen(nriserver.Options{})
+	n.awaitConnected()
+}
+
+// A guard that hangs is dropped by the runtime, which goes on without it; with the validator no
+// container of a pod that wants it does. It comes back when it can.
+func TestAGuardThatHangs(t *testing.T) {
+	t.Parallel()
+	netns.RequireRoot(t)
+	n := newNode(t)
+	n.listen(nriserver.Options{Validator: true})
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), alone+"="+n.config.Socket)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	n.runtime.AwaitSynchronized(1)
+	s := n.sandbox(meshed("web", map[string]string{required: `["sidecar-cni"]`}), netns.New(t))
+	app := nriserver.Container{ID: "1", PodID: s.ID, Name: "app"}
+	if _, err := n.runtime.RunPodSandbox(s); err == nil {
+		t.Fatal("the guard knows no pod, and let one pass")
+	}
+	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if took, err := n.runtime.RunPodSandbox(s); err != nil {
+		t.Errorf("error %v after %v: NRI goes on without a plugin that hangs", err, took)
+	}
+	if _, err := n.runtime.CreateContainer(s, app); err == nil ||
+		!strings.Contains(err.Error(), "sidecar-cni") {
+		t.Errorf("error %v: want the validator's", err)
+	}
+	if err := cmd.Process.Signal(unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	// Its sandbox is told at connecting, and still nobody knows the pod.
+	n.await("the guard to refuse the container", func() bool {
+		_, err := n.runtime.CreateContainer(s, app)
+		if err == nil {
+			t.Error("a container was made in a sandbox that nobody has redirected")
+		}
+		return err == nil || strings.Contains(err.Error(), "sidecar-cni refused pod")
+	})
+}
+
+// Without a socket nothing is said above debug, and nothing is counted.
+func TestWithoutASocket(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.guard()
+	<-time.After(100 * time.Millisecond)
+	if got := n.connectedMetric(); got != -1 {
+		t.Errorf("connected: %v", got)
+	}
+}
+
+// A full node, of which every sandbox is open, is told in parts, and decided in time.
+func TestAFullNode(t *testing.T) {
+	t.Parallel()
+	netns.RequireRoot(t)
+	const pods, each = 250, 3
+	n := newNode(t)
+	n.listen(nriserver.Options{})
+	var all []nriserver.Pod
+	var containers []nriserver.Container
+	spaces := []*netns.NS{}
+	env := []string{"A=" + strings.Repeat("x", 10<<10)}
+	for i := range pods {
+		ns := netns.New(t)
+		spaces = append(spaces, ns)
+		s := n.sandbox(meshed(fmt.Sprintf("w%d", i), nil), ns)
+		all = append(all, s)
+		for j := range each {
+			containers = append(containers, nriserver.Container{ID: fmt.Sprintf("%d-%d", i, j),
+				PodID: s.ID, Name: "app", State: nriserver.Created, Env: env})
+		}
+	}
+	n.runtime.SetPods(all, containers)
+	n.guard()
+	n.awaitConnected()
+	open := 0
+	for _, ns := range spaces {
+		if !strings.Contains(rules(t, ns), table) {
+			open++
+		}
+	}
+	undecided := n.metric("sidecar_cni_guard_sandboxes_total", "undecided", "connect")
+	if float64(open) != undecided {
+		t.Errorf("%d have no rules, %v are undecided", open, undecided)
+	}
+	t.Logf("%+v; %v undecided", n.runtime.AwaitSynchronized(1), undecided)
+}
