@@ -127,6 +127,22 @@ func TestMistakes(t *testing.T) {
 			"multusConfDir: way standalone needs it on k3s"},
 		{"labels that nobody sets", []string{"repair.mode=off", "labelPods=true"},
 			"labelPods: repair.mode is off"},
+		{"a guard that nobody knows", []string{"guard.mode=on"}, "value must be one of 'auto'"},
+		{"a typo of the guard's", []string{"guard.sock=/run/x/nri.sock"}, "'sock' not allowed"},
+		{"a guard without a socket", []string{"guard.socket="}, "/guard/socket"},
+		{"a guard's socket for which the root would be mounted",
+			[]string{"guard.socket=/nri.sock"}, "/guard/socket"},
+		{"a guard's socket where the conf is", []string{"guard.socket=/etc/cni/nri.sock"},
+			"two of them need the same directory mounted"},
+		{"a guard that refuses and may not look",
+			[]string{"guard.mode=refuse", "repair.mode=off"},
+			"set repair.mode to report, repair or evict, or guard.mode to off"},
+		{"an annotation for a guard that is off",
+			[]string{"guard.requiredPlugin=true", "guard.mode=off"},
+			"guard.requiredPlugin: the guard is off"},
+		{"an annotation for a guard that may not look",
+			[]string{"guard.requiredPlugin=true", "repair.mode=off"},
+			"guard.requiredPlugin: the guard is off"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -140,7 +156,8 @@ func TestMistakes(t *testing.T) {
 
 func TestRefusedWithoutAdmissionPolicies(t *testing.T) {
 	t.Parallel()
-	for _, feature := range []string{"untaint", "nodeCondition", "labelPods"} {
+	for _, feature := range []string{"untaint", "nodeCondition", "labelPods",
+		"guard.requiredPlugin"} {
 		_, err := helm(t, "template", "x", "chart", someImage, "--set="+feature+"=true")
 		if err == nil || !strings.Contains(err.Error(), "no ValidatingAdmissionPolicy") {
 			t.Errorf("%s: %v, want a refusal", feature, err)
@@ -216,7 +233,8 @@ func TestMounts(t *testing.T) {
 // mounts are those that a scenario needs, by the words of its values.
 func (s scenario) mounts(t *testing.T) map[string]string {
 	t.Helper()
-	given := map[string]string{"platform": "kubeadm", "repair.mode": "repair"}
+	given := map[string]string{"platform": "kubeadm", "repair.mode": "repair",
+		"guard.mode": "auto", "guard.socket": "/run/nri/nri.sock"}
 	for _, v := range s.values {
 		key, value, _ := strings.Cut(v, "=")
 		given[key] = value
@@ -258,6 +276,9 @@ func (s scenario) mounts(t *testing.T) map[string]string {
 	}
 	if given["repair.mode"] != "off" {
 		want["/run/netns"], want["/var/run/netns"] = "read only", "read only"
+	}
+	if given["repair.mode"] != "off" && given["guard.mode"] != "off" {
+		want[filepath.Dir(given["guard.socket"])] = "read only"
 	}
 	if strings.HasPrefix(given["backend"], "iptables") {
 		want["/host"] = "read only"
@@ -434,6 +455,13 @@ func TestFeatures(t *testing.T) {
 		{"platform=k0s", "path: /run/k0s\n"},
 		{"way=standalone", "kind: NetworkAttachmentDefinition"},
 		{"uninstall.timeout=1m30s", "activeDeadlineSeconds: 150"},
+		{"guard.mode=off", "--guard=off"},
+		{"guard.mode=refuse", "--guard=refuse"},
+		{"repair.mode=off", "--guard=off"},
+		{"guard.socket=/run/crio/nri/nri.sock", "--nri-socket=/run/crio/nri/nri.sock"},
+		{"guard.socket=/run/crio/nri/nri.sock", "path: /run/crio/nri\n"},
+		{"guard.socket=/var/run/other/nri.sock", "--nri-socket=/run/other/nri.sock"},
+		{"guard.socket=/var/run/other/nri.sock", "mountPath: /run/other\n"},
 	} {
 		t.Run(c.value, func(t *testing.T) {
 			t.Parallel()

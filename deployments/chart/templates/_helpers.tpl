@@ -29,13 +29,31 @@
 {{- if $enters }}{{ $capabilities = concat $capabilities (list "SYS_ADMIN" "SYS_PTRACE" "DAC_READ_SEARCH") }}{{ end -}}
 {{- if $runs }}{{ $capabilities = append $capabilities "SYS_CHROOT" }}{{ end -}}
 {{- if eq .Values.backend "iptables-legacy" }}{{ $capabilities = append $capabilities "NET_RAW" }}{{ end -}}
+{{- $polices := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
 {{- $patches := or .Values.untaint .Values.nodeCondition .Values.labelPods -}}
-{{- if and $patches (not (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy")) -}}
+{{- if and $patches (not $polices) -}}
 {{- fail "untaint, nodeCondition, labelPods: this API server has no ValidatingAdmissionPolicy, without which every agent could change every node: leave them off; helm template believes that it has, if told --api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
 {{- end -}}
 {{- if and .Values.labelPods (not $enters) }}{{ fail "labelPods: repair.mode is off, so nobody looks which pods to label" }}{{ end -}}
+{{- $guard := .Values.guard.mode -}}
+{{- if not $enters -}}
+{{- if eq $guard "refuse" -}}
+{{- fail "guard.mode: refuse enters pods' network namespaces, and repair.mode is off, with which the agent has no right to: set repair.mode to report, repair or evict, or guard.mode to off" -}}
+{{- end -}}
+{{- $guard = "off" -}}
+{{- end -}}
+{{- if .Values.guard.requiredPlugin -}}
+{{- if eq $guard "off" -}}
+{{- fail "guard.requiredPlugin: the guard is off, so pods with the annotation would get no container: leave it false, or set guard.mode to auto or refuse and repair.mode to anything but off" -}}
+{{- end -}}
+{{- if not $polices -}}
+{{- fail "guard.requiredPlugin: this API server has no ValidatingAdmissionPolicy, which is what it would be: leave it false; helm template believes that it has, if told --api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
+{{- end -}}
+{{- end -}}
+{{- $socket := .Values.guard.socket -}}
+{{- if hasPrefix "/var/run/" $socket }}{{ $socket = trimPrefix "/var" $socket }}{{ end -}}
 {{- $capabilities = concat $capabilities .Values.extraCapabilities | uniq -}}
-{{- dict "enters" $enters "runs" $runs "capabilities" $capabilities | toJson -}}
+{{- dict "enters" $enters "runs" $runs "capabilities" $capabilities "guard" $guard "nriSocket" $socket | toJson -}}
 {{- end -}}
 
 {{/* Where an agent can be: each of the administrator's terms, and ours with it. Fargate's nodes and virtual ones have nothing
