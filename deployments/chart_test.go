@@ -462,6 +462,7 @@ func TestFeatures(t *testing.T) {
 		{"guard.socket=/run/crio/nri/nri.sock", "path: /run/crio/nri\n"},
 		{"guard.socket=/var/run/other/nri.sock", "--nri-socket=/run/other/nri.sock"},
 		{"guard.socket=/var/run/other/nri.sock", "mountPath: /run/other\n"},
+		{"guard.requiredPlugin=true", "name: sidecar-cni-required-plugin"},
 	} {
 		t.Run(c.value, func(t *testing.T) {
 			t.Parallel()

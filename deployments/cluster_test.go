@@ -134,10 +134,15 @@ func TestControlPlane(t *testing.T) {
 	c := start(t, cluster.Options{})
 	t.Run("every object of every scenario is accepted", func(t *testing.T) { accepted(t, c) })
 	t.Run("plain manifests", func(t *testing.T) { plainManifests(t, c) })
-	install(t, c, "repair.mode=evict", "labelPods=true", "untaint=true", "nodeCondition=true")
+	makeInjected(t, c, "old", map[string]string{status: "{}"})
+	makeInjected(t, c, "held", map[string]string{status: "{}"}, "example.com/held")
+	install(t, c, "repair.mode=evict", "labelPods=true", "untaint=true", "nodeCondition=true",
+		"guard.requiredPlugin=true")
 	t.Run("Pod Security", func(t *testing.T) { podSecurity(t, c) })
 	t.Run("rights", func(t *testing.T) { reviews(t, c) })
 	t.Run("policies", func(t *testing.T) { policed(t, c) })
+	t.Run("pods that require the guard", func(t *testing.T) { requiring(t, c) })
+	t.Run("pods that change", func(t *testing.T) { changing(t, c) })
 	t.Run("an uninstallation that nobody can carry out", func(t *testing.T) { half(t, c) })
 }
 
