@@ -98,9 +98,20 @@ func TestSecurityPage(t *testing.T) {
 			t.Errorf("%s (-the role +the page):\n%s", account, diff)
 		}
 	}
-	for _, cells := range rows(t, page(t, "security.md"), "| policy |") {
-		find(t, objects, "ValidatingAdmissionPolicy", strings.Trim(cells[0], "`"))
+	text := page(t, "security.md")
+	var policies, named []string
+	for _, o := range objects {
+		if o.GetKind() == "ValidatingAdmissionPolicy" {
+			policies = append(policies, o.GetName())
+		}
+	}
+	for _, cells := range slices.Concat(rows(t, text, "| policy |"),
+		rows(t, text, "| policy about pods |")) {
+		named = append(named, strings.Trim(cells[0], "`"))
 		find(t, objects, "ValidatingAdmissionPolicyBinding", strings.Trim(cells[0], "`"))
+	}
+	if diff := cmp.Diff(policies, named); diff != "" {
+		t.Errorf("policies (-the chart's +the page's):\n%s", diff)
 	}
 }
 

@@ -72,7 +72,8 @@ There is one installation in a cluster: nodes have one chain. Names are fixed, s
 During an upgrade each node keeps its old agent until the new one is ready. Uninstalling has each node take itself out first,
 waits for that as long as ` + "`uninstall.timeout`" + ` says, and prints what is left. If the waiting itself fails, as without the right to
 pull the image, nothing is deleted: look at the Job sidecar-cni-uninstall, and uninstall again, or with ` + "`--no-hooks`" + ` and
-then the nodes by hand.
+then the nodes by hand. Where pods require [the guard](../../docs/guard.md#what-it-costs), take their annotation away first: after an
+uninstallation they would get no container.
 
 An uninstallation that broke off has taken nodes out, and the release is still there: new meshed pods start without redirection,
 and after 15 minutes an alert says so. Either uninstall again, or go back, to the last revision that the history shows:
