@@ -29,7 +29,7 @@ func (d *daemon) publish(ctx context.Context, now reconcile.State) {
 		}
 	}
 	d.last = now
-	d.shown.set(now)
+	d.shown.Set(now)
 	// A Node object may be made anew under a running agent, with the taint.
 	again := d.report.untaint && now.Ready() && time.Since(d.lastReported) > reportEvery
 	if now.Why == reconcile.Superseded || !d.lastReported.IsZero() && !again ||

@@ -4,14 +4,11 @@ import (
 	"bytes"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
-	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/flags"
-	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
 )
 
 // parse reads settings as the run command does.
@@ -51,7 +48,7 @@ func TestEachSettingIsAFlagAndAVariable(t *testing.T) {
 			both, err3 := parse([]string{"--" + one.Name + "=" + value},
 				[]string{one.Variable() + "=" + one.Initial})
 			unexported := cmp.AllowUnexported(settings{}, agentSettings{}, podSettings{},
-				reportSettings{})
+				guardSettings{}, reportSettings{})
 			if err1 != nil || err2 != nil || err3 != nil {
 				t.Errorf("%s: %v, %v, %v", one.Name, err1, err2, err3)
 			}
@@ -109,28 +106,6 @@ func TestHelpNamesEverything(t *testing.T) {
 			if len(one.About) < 20 || !strings.HasSuffix(one.About, ".") {
 				t.Errorf("--%s: %q is no sentence", one.Name, one.About)
 			}
-		}
-	}
-}
-
-func TestADaemonWhoseLoopIsSilentIsStartedAnew(t *testing.T) {
-	t.Parallel()
-	long := time.Now().Add(-time.Hour).Unix()
-	for name, row := range map[string]struct {
-		why   reconcile.Reason
-		beat  int64
-		alive bool
-	}{
-		"well":             {reconcile.Effective, time.Now().Unix(), true},
-		"refused":          {reconcile.Reason(chain.OtherMesh), time.Now().Unix(), true},
-		"silent":           {reconcile.Effective, long, false},
-		"with a full disk": {reconcile.BadDisk, time.Now().Unix(), true},
-	} {
-		s := &pages{}
-		s.beat.Store(row.beat)
-		s.set(reconcile.State{Why: row.why})
-		if s.alive() != row.alive {
-			t.Errorf("%s: alive is %t", name, !row.alive)
 		}
 	}
 }

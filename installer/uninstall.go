@@ -14,6 +14,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/access"
 	"github.com/sidecar-cni/sidecar-cni/installer/loglevel"
 	"github.com/sidecar-cni/sidecar-cni/installer/nodestatus"
+	"github.com/sidecar-cni/sidecar-cni/installer/pages"
 	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
 	"github.com/sidecar-cni/sidecar-cni/installer/repair"
 )
@@ -33,15 +34,17 @@ func (s *settings) uninstall(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	shown, registry := &pages{synced: func() bool { return true }}, prometheus.NewRegistry()
+	shown, registry := pages.New(nil, nil), prometheus.NewRegistry()
 	counted := newMetrics(registry)
-	shown.set(reconcile.State{Why: reconcile.Starting, Text: "the node is being taken out"})
+	shown.Set(reconcile.State{Why: reconcile.Starting, Text: "the node is being taken out"})
 	all, ctx := errgroup.WithContext(ctx)
-	all.Go(func() error { return serve(ctx, listener, shown.handler(registry, level)) })
+	all.Go(func() error {
+		return shown.Serve(ctx, listener, pages.Sources{Metrics: registry, Level: level})
+	})
 	all.Go(func() error {
 		return u.again(ctx, func(now reconcile.State) {
-			shown.beat.Store(time.Now().Unix())
-			shown.set(now)
+			shown.Beat(time.Now())
+			shown.Set(now)
 			counted.show(now)
 		})
 	})

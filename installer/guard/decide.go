@@ -62,8 +62,11 @@ func (g *Guard) decideWithin(ctx context.Context, limit time.Duration, one sandb
 	defer cancel()
 	done := make(chan verdict, 1)
 	go func() {
-		v := verdict{outcome: refused}
-		v.err = podns.Guard(func() error { v = g.decide(ctx, one, runs); return v.err })
+		var v verdict
+		err := podns.Guard(func() error { v = g.decide(ctx, one, runs); return nil })
+		if err != nil {
+			v = refusedBy(err)
+		}
 		done <- v
 	}()
 	select {
@@ -228,7 +231,7 @@ func (g *Guard) identify(ctx context.Context, one sandbox, known redirect.Pod) (
 	d, err := redirect.Decide(pod, g.cfg.Redirect)
 	switch {
 	case err != nil:
-		return refusedFor(kindOf(err)), ours{}
+		return refusedBy(err), ours{}
 	case d.AskHandler:
 		return refusedFor(fmt.Errorf("the handler of its runtime class %q is not known",
 			pod.Spec.RuntimeClass), noSource), ours{}

@@ -62,7 +62,7 @@ const (
 
 // Config is what an administrator decides.
 type Config struct {
-	Mode     Mode
+	Mode     Mode            // off: Run ends at once
 	Socket   string          // the runtime's, of NRI
 	Redirect redirect.Config // the plugin's, so that both decide the same
 	Records  record.Dir      // the plugin's

@@ -163,8 +163,9 @@ func TestWhatBecomesOfASandbox(t *testing.T) {
 				n.handlers = map[string]string{"usual": "runc"}
 			}, want: "redirected"},
 		"while another agent is in charge": {pod: meshed("web", nil), unread: true,
-			prepare: func(_ *testing.T, n *node, _ *netns.NS, _ *nriserver.Pod) { n.away.Store(true) },
-			want:    "passed"},
+			prepare: func(_ *testing.T, n *node, _ *netns.NS, _ *nriserver.Pod) {
+				n.away.Store(true)
+			}, want: "passed"},
 	} {
 		t.Run(title, func(t *testing.T) {
 			t.Parallel()

@@ -41,7 +41,7 @@ func (g *Guard) redirect(ctx context.Context, n *podns.Namespace, one sandbox, p
 		Policy:     pod.policy,
 	})
 	if err != nil {
-		return refusedFor(kindOf(err))
+		return refusedBy(err)
 	}
 	thread := podns.Apart
 	if g.cfg.InRoot != nil && backend.RunsPrograms(backend.For(configured, n)) {
@@ -59,7 +59,7 @@ func (g *Guard) redirect(ctx context.Context, n *podns.Namespace, one sandbox, p
 		return refusedFor(err, tooSlow)
 	case err != nil:
 		w.Discard()
-		return refusedFor(kindOf(err))
+		return refusedBy(err)
 	}
 	// Package repair may have been here before, and knows no sandbox's id.
 	if _, err := g.cfg.Records.Delete(record.StandIn(pod.uid)); err != nil {

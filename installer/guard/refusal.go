@@ -21,10 +21,11 @@ const (
 	badPod    fault = "correct the pod's annotations or variables and create it anew"
 	ownKernel fault = "leave istio-init in such pods, or take them out of the mesh; the setting " +
 		"runtimeHandlers can have them skipped or allowed"
-	noSource     fault = "check that the agent reaches the API server; the kubelet tries again by itself"
+	noSource fault = "check that the agent reaches the API server; the kubelet tries again by " +
+		"itself"
 	podGone      fault = "none if it was deleted or created anew; else delete it"
-	badNamespace fault = "look whether the agent has the host's /proc and /run/netns; the kubelet " +
-		"tries again by itself"
+	badNamespace fault = "look whether the agent has the host's /proc and /run/netns; the " +
+		"kubelet tries again by itself"
 	kernelRefused fault = "load the module or install the program that is named, or choose " +
 		"another backend"
 	badState     fault = "make the agent's run directory one that it can write, best on a tmpfs"
@@ -47,8 +48,8 @@ func refusedFor(cause error, remedy fault) verdict {
 	return verdict{outcome: refused, err: &refusedError{cause, remedy}}
 }
 
-// kindOf returns an error with what to do about it.
-func kindOf(err error) (error, fault) { //nolint:revive // both are arguments of refusedFor
+// refusedBy refuses because of an error whose remedy is to be found.
+func refusedBy(err error) verdict {
 	var mistakes redirect.Mistakes
 	var unsupported *redirect.UnsupportedRuntime
 	var foreign *program.ForeignError
@@ -56,17 +57,17 @@ func kindOf(err error) (error, fault) { //nolint:revive // both are arguments of
 	var panicked *podns.Panic
 	switch {
 	case errors.As(err, &mistakes):
-		return fmt.Errorf("read annotations: %w", err), badPod
+		return refusedFor(fmt.Errorf("read annotations: %w", err), badPod)
 	case errors.As(err, &unsupported):
-		return err, ownKernel
+		return refusedFor(err, ownKernel)
 	case errors.As(err, &foreign), errors.Is(err, iptables.ErrForeign):
-		return err, foreignRules
+		return refusedFor(err, foreignRules)
 	case errors.As(err, &unrecorded):
-		return err, badState
+		return refusedFor(err, badState)
 	case errors.As(err, &panicked):
-		return err, ownFault
+		return refusedFor(err, ownFault)
 	}
-	return err, kernelRefused
+	return refusedFor(err, kernelRefused)
 }
 
 // refusal is what the runtime is answered, and `kubectl describe pod` shows.

@@ -64,13 +64,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		connected: with.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "sidecar_cni_guard_connected",
-			Help: "Whether the container runtime asks the guard about sandboxes, 1 or 0. Not there " +
-				"where the guard is off, or the runtime has no NRI socket.",
+			Help: "Whether the container runtime asks the guard about sandboxes, 1 or 0. Not " +
+				"there where the guard is off, or the runtime has no NRI socket.",
 		}, nil),
 		sandboxes: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecar_cni_guard_sandboxes_total",
-			Help: "Sandboxes that the guard was asked or told about, by when and by what became of " +
-				"them.",
+			Help: "Sandboxes that the guard was asked or told about, by when and by what " +
+				"became of them.",
 		}, []string{"when", "outcome"}),
 		durations: with.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "sidecar_cni_guard_duration_seconds",

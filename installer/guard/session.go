@@ -57,7 +57,7 @@ func (g *Guard) connect(ctx context.Context) (synchronized bool, err error) {
 	}
 	g.metrics.absent()
 	mux := multiplex.Multiplex(conn)
-	defer mux.Close()
+	defer func() { _ = mux.Close() }()
 	listener, err := mux.Listen(multiplex.PluginServiceConn)
 	if err != nil {
 		return false, err
@@ -78,11 +78,11 @@ func (g *Guard) connect(ctx context.Context) (synchronized bool, err error) {
 	serving.Go(func() { _ = server.Serve(ctx, listener) }) // it ends with its listener
 	defer serving.Wait()
 	defer listener.Close()
-	defer server.Close()
+	defer func() { _ = server.Close() }()
 
 	lost := make(chan struct{})
 	client := ttrpc.NewClient(outward, ttrpc.WithOnClose(func() { close(lost) }))
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	if err := s.register(ctx, api.NewRuntimeClient(client), lost); err != nil {
 		return false, err
 	}

@@ -28,7 +28,9 @@ type Writing struct {
 }
 
 // RecordError says that a record was not written.
-type RecordError struct{ Err error }
+type RecordError struct {
+	Err error // why
+}
 
 func (e *RecordError) Error() string { return e.Err.Error() }
 
@@ -37,7 +39,9 @@ func (e *RecordError) Unwrap() error { return e.Err }
 
 // ForeignError says that a namespace has rules of another tool, or of another backend. Beside them
 // ours would redirect what is redirected already.
-type ForeignError struct{ Rules string }
+type ForeignError struct {
+	Rules string // the first of them, for people
+}
 
 func (e *ForeignError) Error() string { return "its network namespace has " + e.Rules }
 
