@@ -116,7 +116,7 @@ func (r *rig) flags(more ...string) []string {
 		"--conf-dir", r.path("conf"), "--bin-dir", r.path("bin"), "--run-dir", r.path("run"),
 		"--cache-dir", r.path("cache"),
 		"--multus-conf-dir", r.path("multus"), "--platform", "kubeadm", "--runtime-socket",
-		r.path("no.sock"), "--node-name", "node-1",
+		r.path("no.sock"), "--nri-socket", r.path("nri.sock"), "--node-name", "node-1",
 		"--kubeconfig", r.api.Kubeconfig(), "--token-file", r.api.TokenFile(), "--ca-file",
 		r.api.CAFile(),
 		"--api-server", "https://127.0.0.1:6443", "--repair", "off",
