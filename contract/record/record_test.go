@@ -176,6 +176,37 @@ func TestUnfinishedRecordsAreNotSeenAndGoWithTheirAttachment(t *testing.T) {
 	}
 }
 
+// Who publishes a record may be on a thread with another root, where the directory's path leads
+// elsewhere.
+func TestADraftKnowsItsDirectory(t *testing.T) {
+	t.Parallel()
+	d := record.Dir(filepath.Join(t.TempDir(), "state"))
+	moved := record.Dir(d + ".moved")
+	draft, err := d.Draft(full(web))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(string(d), string(moved)); err != nil {
+		t.Fatal(err)
+	}
+	if err := draft.Publish(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]record.Attachment{web}, list(t, moved)); diff != "" {
+		t.Errorf("list (-want +got):\n%s", diff)
+	}
+	if draft, err = moved.Draft(full(web)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(string(moved), string(d)); err != nil {
+		t.Fatal(err)
+	}
+	draft.Discard()
+	if got := files(t, d); len(got) != 1 {
+		t.Errorf("left %v", got)
+	}
+}
+
 func TestWhatAKilledWriterLeftIsNoRecord(t *testing.T) {
 	t.Parallel()
 	d := record.Dir(t.TempDir())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/installer/guard"
+	hostsnode "github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/backend"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
@@ -26,7 +27,7 @@ func rules(t *testing.T, ns *netns.NS) string {
 	return ns.Run(t, "", "nft", "--stateless", "list", "ruleset")
 }
 
-func identify(t *testing.T, ns *netns.NS) record.Netns {
+func identify(t testing.TB, ns *netns.NS) record.Netns {
 	t.Helper()
 	var st unix.Stat_t
 	if err := unix.Fstat(ns.Fd(), &st); err != nil {
@@ -146,6 +147,11 @@ func TestWhatBecomesOfASandbox(t *testing.T) {
 		"where nothing can program rules": {pod: meshed("web", nil),
 			prepare: func(_ *testing.T, n *node, _ *netns.NS, _ *nriserver.Pod) { n.backend = "" },
 			want:    "refused", words: []string{"/readyz"}},
+		"where iptables of the host programs rules": {pod: meshed("web", nil),
+			prepare: func(_ *testing.T, n *node, _ *netns.NS, _ *nriserver.Pod) {
+				n.backend = redirect.IptablesNFT
+				n.config.InRoot = func(do func() error) error { return hostsnode.InRoot("/", do) }
+			}, want: "redirected"},
 		"whose namespace is the host's": {pod: meshed("web", nil), unread: true,
 			prepare: func(_ *testing.T, n *node, _ *netns.NS, s *nriserver.Pod) {
 				s.NetnsPath = filepath.Join(n.proc, "1/ns/net")
@@ -194,7 +200,7 @@ func TestWhatBecomesOfASandbox(t *testing.T) {
 			after := rules(t, ns)
 			_, missing := n.config.Records.Read(record.Attachment{Container: s.ID, Interface: "eth0"})
 			if row.want == "redirected" {
-				if !strings.Contains(after, table) || missing != nil {
+				if !strings.Contains(after, "15001") || missing != nil {
 					t.Errorf("record: %v, rules:\n%s", missing, after)
 				}
 				return

@@ -40,7 +40,7 @@ var versions = []string{"0.12", "0.8"}
 
 // node is a node with a guard.
 type node struct {
-	t        *testing.T
+	t        testing.TB
 	api      *apiserver.Server
 	proc     string
 	registry *prometheus.Registry
@@ -59,7 +59,7 @@ type node struct {
 	handlers map[string]string
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t testing.TB) *node {
 	t.Helper()
 	n := &node{t: t, api: apiserver.Start(t), proc: t.TempDir(), pods: map[string]*corev1.Pod{},
 		registry: prometheus.NewRegistry(), backend: redirect.NFTables}
