@@ -136,6 +136,7 @@ func TestControlPlane(t *testing.T) {
 	t.Run("plain manifests", func(t *testing.T) { plainManifests(t, c) })
 	makeInjected(t, c, "old", map[string]string{status: "{}"})
 	makeInjected(t, c, "held", map[string]string{status: "{}"}, "example.com/held")
+	makeInjected(t, c, "crowded", crowd())
 	install(t, c, "repair.mode=evict", "labelPods=true", "untaint=true", "nodeCondition=true",
 		"guard.requiredPlugin=true")
 	t.Run("Pod Security", func(t *testing.T) { podSecurity(t, c) })

@@ -119,6 +119,12 @@ func changing(t *testing.T, c *cluster.Cluster) {
 			annotate("network", `"done"`), ""},
 		{"an old pod's label", "old", "", `{"metadata":{"labels":{"team":"mesh"}}}`, ""},
 		{"an old pod's status", "old", "status", `{"status":{"message":"fine"}}`, ""},
+		{"a label of an old pod with a crowd of annotations", "crowded", "",
+			`{"metadata":{"labels":{"team":"mesh"}}}`, ""},
+		{"its status", "crowded", "status", `{"status":{"message":"fine"}}`, ""},
+		{"another annotation of it", "crowded", "", annotate("a0", `"2"`), ""},
+		{"it catches up", "crowded", "", annotate(required+"/pod", `"[\"sidecar-cni\"]"`), ""},
+		{"its list is emptied", "crowded", "", annotate(required+"/pod", emptied), wanted},
 		{"an old pod catches up", "old", "", annotate(required+"/pod", `"[\"sidecar-cni\"]"`), ""},
 		{"a pod of no mesh requires nothing", "plain", "", annotate(required+"/pod", emptied), ""},
 		{"and says that it has a sidecar", "plain", "", annotate(status, `"{}"`), wanted},
@@ -152,6 +158,16 @@ func ending(t *testing.T, c *cluster.Cluster) {
 		}
 		return nil
 	})
+}
+
+// crowd are annotations of a meshed pod: a thousand, and with their keys nearly as long as an API
+// server takes them. The evaluation of a policy may cost only so much, and more is a refusal.
+func crowd() map[string]string {
+	all := map[string]string{status: "{}"}
+	for i := range 1000 {
+		all[fmt.Sprintf("a%d", i)] = strings.Repeat("x", 250)
+	}
+	return all
 }
 
 // injected is a pod as an injector could have left it.
