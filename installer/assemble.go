@@ -104,6 +104,7 @@ func (d *daemon) watchPods(s *settings) error {
 	guards := guard.Config{
 		Mode: guard.Mode(s.guard.mode), Socket: s.guard.socket, Redirect: repairs.Redirect,
 		Records: repairs.Records, HostProc: repairs.HostProc, InRoot: repairs.InRoot,
+		PodUID: s.node.PodUID,
 	}
 	if repairs.Mode == repair.Off && guards.Mode == guard.Refuse {
 		return errors.New("--guard=refuse: with --repair=off no pod's network namespace is " +

@@ -120,6 +120,23 @@ func TestSandboxesThatWereThere(t *testing.T) {
 	}
 }
 
+// A runtime that does not run the agent's own pod does not run the node's others either.
+func TestAnIdleRuntime(t *testing.T) {
+	t.Parallel()
+	for uid, want := range map[string]float64{"0f6f": 1, "1a7a": 0} {
+		n := newNode(t)
+		n.config.PodUID = "0f6f"
+		n.listen(nriserver.Options{})
+		n.runtime.SetPods([]nriserver.Pod{{ID: "1", Name: "agent", Namespace: "kube-system",
+			UID: uid}}, nil)
+		n.guard()
+		n.runtime.AwaitSynchronized(1)
+		if got := n.connectedMetric(); got != want {
+			t.Errorf("with the pod %s connected is %v, want %v", uid, got, want)
+		}
+	}
+}
+
 // A sandbox that nobody could decide at connecting is decided at its first container, once.
 func TestASandboxIsDecidedLater(t *testing.T) {
 	t.Parallel()
@@ -223,9 +240,7 @@ func TestASilentSocket(t *testing.T) {
 	}()
 	n.guard()
 	<-accepted
-	if got := n.connectedMetric(); got != 0 {
-		t.Errorf("connected: %v", got)
-	}
+	n.await("the socket to be seen", func() bool { return n.connectedMetric() == 0 })
 	silent.Close()
 	n.listen(nriserver.Options{})
 	n.awaitConnected()

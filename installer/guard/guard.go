@@ -67,6 +67,7 @@ type Config struct {
 	Redirect redirect.Config // the plugin's, so that both decide the same
 	Records  record.Dir      // the plugin's
 	HostProc string          // where the host's /proc is; "" if nowhere
+	PodUID   string          // of the agent's own pod, which the runtime runs; "" outside of one
 
 	// InRoot calls a function where iptables' programs are, on a thread that is its own. Nil: here.
 	InRoot func(do func() error) error

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -227,10 +228,22 @@ func (s *session) synchronize(ctx context.Context,
 	s.mu.Lock()
 	s.undecided, s.synchronized = undecided, true
 	s.mu.Unlock()
+	if !s.guard.knownTo(all) {
+		s.guard.deps.Log.Warn("another container runtime runs this node's pods: they start unguarded",
+			zap.String("path", s.guard.cfg.Socket))
+		return &api.SynchronizeResponse{}, nil
+	}
 	s.guard.metrics.present()
 	s.guard.deps.Log.Info("connected to container runtime", zap.String("path", s.guard.cfg.Socket),
 		zap.Int("sandboxes", len(all.sandboxes)), zap.Int("undecided", len(undecided)))
 	return &api.SynchronizeResponse{}, nil
+}
+
+// knownTo reports whether the runtime that told all that runs the agent's own pod. A node may have
+// an idle containerd beside the runtime of its pods.
+func (g *Guard) knownTo(all told) bool {
+	return g.cfg.PodUID == "" || slices.ContainsFunc(all.sandboxes,
+		func(one sandbox) bool { return one.uid == g.cfg.PodUID })
 }
 
 // add takes down a part.
