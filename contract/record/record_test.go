@@ -181,7 +181,7 @@ func TestUnfinishedRecordsAreNotSeenAndGoWithTheirAttachment(t *testing.T) {
 func TestADraftKnowsItsDirectory(t *testing.T) {
 	t.Parallel()
 	d := record.Dir(filepath.Join(t.TempDir(), "state"))
-	moved := record.Dir(d + ".moved")
+	moved := d + ".moved"
 	draft, err := d.Draft(full(web))
 	if err != nil {
 		t.Fatal(err)

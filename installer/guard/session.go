@@ -229,8 +229,8 @@ func (s *session) synchronize(ctx context.Context,
 	s.undecided, s.synchronized = undecided, true
 	s.mu.Unlock()
 	if !s.guard.knownTo(all) {
-		s.guard.deps.Log.Warn("another container runtime runs this node's pods: they start unguarded",
-			zap.String("path", s.guard.cfg.Socket))
+		s.guard.deps.Log.Warn("another container runtime runs this node's pods: they start "+
+			"unguarded", zap.String("path", s.guard.cfg.Socket))
 		return &api.SynchronizeResponse{}, nil
 	}
 	s.guard.metrics.present()
