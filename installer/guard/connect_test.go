@@ -69,7 +69,7 @@ func TestSandboxesThatWereThere(t *testing.T) {
 			n.listen(nriserver.Options{Version: version})
 			spaces := map[string]*netns.NS{}
 			var pods []nriserver.Pod
-			for _, name := range []string{"new", "made", "runs", "known", "wrong"} {
+			for _, name := range []string{"new", "made", "runs", "known", "wrong", "mended", "lost"} {
 				spaces[name] = netns.New(t)
 				var annotations map[string]string
 				if name == "wrong" {
@@ -77,18 +77,23 @@ func TestSandboxesThatWereThere(t *testing.T) {
 				}
 				pods = append(pods, n.sandbox(meshed(name, annotations), spaces[name]))
 			}
-			gone := n.sandbox(meshed("gone", nil), nil)
-			gone.NetnsPath = "/nonexistent"
-			pods = append(pods, gone)
-			if err := n.config.Records.Write(record.Record{
-				Attachment: record.Attachment{Container: pods[3].ID, Interface: "eth0"},
-				Netns:      identify(t, spaces["known"])}); err != nil {
-				t.Fatal(err)
+			gone, ended := n.sandbox(meshed("gone", nil), nil), n.sandbox(meshed("ended", nil), nil)
+			gone.NetnsPath, ended.NetnsPath = "/nonexistent", nriserver.Untold
+			for at, r := range map[record.Attachment]string{
+				{Container: pods[3].ID, Interface: "eth0"}: "known",
+				record.StandIn(pods[5].UID):                "mended",
+			} {
+				if err := n.config.Records.Write(record.Record{Attachment: at,
+					Netns: identify(t, spaces[r])}); err != nil {
+					t.Fatal(err)
+				}
 			}
-			n.runtime.SetPods(pods, []nriserver.Container{
+			program(t, spaces["lost"])
+			n.runtime.SetPods(append(pods, gone, ended), []nriserver.Container{
+				{ID: "5", PodID: pods[5].ID, Name: "app", State: nriserver.Running},
+				{ID: "6", PodID: pods[6].ID, Name: "app", State: nriserver.Running},
 				{ID: "1", PodID: pods[1].ID, Name: "app", State: nriserver.Created},
 				{ID: "2", PodID: pods[2].ID, Name: "app", State: nriserver.Running},
-				{ID: "3", PodID: gone.ID, Name: "app", State: nriserver.Running},
 			})
 			n.guard()
 			n.awaitConnected()
@@ -98,7 +103,7 @@ func TestSandboxesThatWereThere(t *testing.T) {
 				}
 			}
 			for outcome, want := range map[string]int{
-				"redirected": 2, "open": 1, "recorded": 1, "skipped": 1, "undecided": 1,
+				"redirected": 2, "open": 1, "recorded": 2, "skipped": 2, "undecided": 2,
 			} {
 				n.wantCounted("connect", outcome, want)
 			}
@@ -271,6 +276,10 @@ func TestAGuardThatHangs(t *testing.T) {
 	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	n.await("it to stop", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+		return err == nil && strings.Contains(string(stat), ") T ")
+	})
 	if took, err := n.runtime.RunPodSandbox(s); err != nil {
 		t.Errorf("error %v after %v: NRI goes on without a plugin that hangs", err, took)
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 	"github.com/sidecar-cni/sidecar-cni/installer/inspect"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
@@ -54,16 +55,15 @@ type verdict struct {
 	err      error    // of refused
 }
 
-// decideWithin decides about a sandbox, of which runs says whether something runs in it. What takes
-// longer than the limit is refused.
+// decideWithin decides about a sandbox. What takes longer than the limit is refused.
 func (g *Guard) decideWithin(ctx context.Context, limit time.Duration, one sandbox,
-	runs bool) verdict {
+	is condition) verdict {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	done := make(chan verdict, 1)
 	go func() {
 		var v verdict
-		err := podns.Guard(func() error { v = g.decide(ctx, one, runs); return nil })
+		err := podns.Guard(func() error { v = g.decide(ctx, one, is); return nil })
 		if err != nil {
 			v = refusedBy(err)
 		}
@@ -76,6 +76,15 @@ func (g *Guard) decideWithin(ctx context.Context, limit time.Duration, one sandb
 		return refusedFor(fmt.Errorf("nothing was decided within %v", limit), tooSlow)
 	}
 }
+
+// A condition is what is known of a sandbox beside what the runtime says of the pod.
+type condition int
+
+const (
+	isNew condition = iota // its network was just set up
+	idles                  // it was there when the guard connected, and nothing runs in it
+	runs                   // it was there, and something runs in it
+)
 
 // parallel is how many sandboxes are decided at once that are told at connecting.
 const parallel = 4
@@ -90,8 +99,11 @@ func (g *Guard) catchUp(ctx context.Context, limit time.Duration, all told) map[
 	group.SetLimit(parallel)
 	for i, one := range all.sandboxes {
 		group.Go(func() error {
-			began, runs := time.Now(), all.running[one.id]
-			v := g.decideWithin(ctx, limit, one, runs)
+			began, is := time.Now(), idles
+			if all.running[one.id] {
+				is = runs
+			}
+			v := g.decideWithin(ctx, limit, one, is)
 			if v.outcome == refused { // it is there, and its containers can be refused at most
 				v.outcome, v.reason, v.err = undecided, v.err.Error(), nil
 			}
@@ -101,23 +113,22 @@ func (g *Guard) catchUp(ctx context.Context, limit time.Duration, all told) map[
 		})
 	}
 	_ = group.Wait() // what goes wrong is a verdict
-	left, running := map[string]sandbox{}, 0
+	left, unsettled := map[string]sandbox{}, false
 	for i, one := range all.sandboxes {
-		switch {
-		case verdicts[i].outcome == undecided && !all.running[one.id]:
+		what := verdicts[i].outcome
+		unsettled = unsettled || what == open || what == undecided
+		if what == undecided && !all.running[one.id] {
 			left[one.id] = one
-		case verdicts[i].outcome == open, verdicts[i].outcome == undecided:
-			running++
 		}
 	}
-	if running > 0 {
+	if unsettled {
 		g.deps.Repair()
 	}
 	return left
 }
 
-// decide decides about a sandbox; of one that runs, too, but then nothing is written.
-func (g *Guard) decide(ctx context.Context, one sandbox, runs bool) verdict {
+// decide decides about a sandbox. Where something runs, nothing is written.
+func (g *Guard) decide(ctx context.Context, one sandbox, is condition) verdict {
 	if !g.deps.InCharge() {
 		return verdict{outcome: passed}
 	}
@@ -126,11 +137,15 @@ func (g *Guard) decide(ctx context.Context, one sandbox, runs bool) verdict {
 	switch {
 	case err == nil && d.Skip != "":
 		return verdict{outcome: skipped, reason: string(d.Skip)}
-	case one.netns == "":
+	case one.netns == "" && one.told:
 		return verdict{outcome: skipped, reason: "host_network"}
+	case one.netns == "" && is != isNew:
+		return verdict{outcome: skipped, reason: "gone"} // it has ended
+	case one.netns == "":
+		return g.withoutNamespace(ctx, one)
 	}
 	n, err := g.enter(one)
-	if errors.Is(err, fs.ErrNotExist) && runs {
+	if errors.Is(err, fs.ErrNotExist) && is != isNew {
 		return verdict{outcome: skipped, reason: "gone"}
 	}
 	if err != nil {
@@ -142,17 +157,21 @@ func (g *Guard) decide(ctx context.Context, one sandbox, runs bool) verdict {
 		return refusedFor(err, tooSlow)
 	}
 	defer unlock()
-	if g.recorded(one, n) {
+	if g.recorded(one, n, is == runs || g.cfg.Mode == Refuse) {
 		return verdict{outcome: recorded}
 	}
-	if v := g.look(n, one); v.outcome != "" {
+	v, unrecorded := g.look(n, one)
+	if v.outcome != "" {
 		return v
 	}
 	v, mine := g.identify(ctx, one, pod)
 	switch {
 	case v.outcome != "":
 		return v
-	case runs:
+	case is == runs && unrecorded:
+		return refusedFor(errors.New("rules of sidecar-cni redirect it, and no record says "+
+			"what they should be"), badState)
+	case is == runs:
 		return verdict{outcome: open}
 	case g.cfg.Mode == Refuse:
 		return refusedFor(errors.New("nobody redirected it when its network was set up"),
@@ -170,9 +189,31 @@ func (g *Guard) enter(one sandbox) (*podns.Namespace, error) {
 	return host.Open(one.netns)
 }
 
-// recorded reports whether there is a record of a sandbox that is about this very namespace.
-func (g *Guard) recorded(one sandbox, n *podns.Namespace) bool {
-	for _, r := range g.cfg.Records.OfContainer(one.id) {
+// withoutNamespace decides about a new sandbox of which the runtime tells no namespaces, as of one
+// that is no container.
+func (g *Guard) withoutNamespace(ctx context.Context, one sandbox) verdict {
+	found := g.deps.Find(ctx, agent.Ref{Namespace: one.namespace, Name: one.name,
+		UID: types.UID(one.uid)})
+	if found.Verdict == agent.Found && found.Pod.Spec.HostNetwork {
+		return verdict{outcome: skipped, reason: "host_network"}
+	}
+	v, _ := g.identify(ctx, one, redirect.FromRuntime(one.namespace, one.name, one.annotations))
+	if v.outcome != "" {
+		return v
+	}
+	return refusedFor(errors.New("the runtime does not tell its network namespace"), badNamespace)
+}
+
+// recorded reports whether there is a record of a sandbox that is about this very namespace. That
+// of a repair, which knows no sandbox's id, counts where nothing would be written in its place.
+func (g *Guard) recorded(one sandbox, n *podns.Namespace, repaired bool) bool {
+	records := g.cfg.Records.OfContainer(one.id)
+	if repaired {
+		if r, err := g.cfg.Records.Read(record.StandIn(one.uid)); err == nil {
+			records = append(records, r)
+		}
+	}
+	for _, r := range records {
 		if (podns.ID{Device: r.Netns.Device, Inode: r.Netns.Inode}) == n.ID {
 			return true
 		}
@@ -180,9 +221,9 @@ func (g *Guard) recorded(one sandbox, n *podns.Namespace) bool {
 	return false
 }
 
-// look returns a verdict if another tool redirects the pod. Rules of ours without a record are
-// written anew: whoever wrote them did not come to the end.
-func (g *Guard) look(n *podns.Namespace, one sandbox) verdict {
+// look returns a verdict if another tool redirects the pod, and reports whether rules of ours do.
+// Those are without a record, and are written anew: whoever wrote them did not come to the end.
+func (g *Guard) look(n *podns.Namespace, one sandbox) (v verdict, ours bool) {
 	ports := g.cfg.Redirect.Ports
 	to := inspect.Proxy{Ports: []uint16{ports.Outbound, ports.Inbound, ports.DNS}, Addrs: one.addrs}
 	var chains inspect.Chains
@@ -191,14 +232,15 @@ func (g *Guard) look(n *podns.Namespace, one sandbox) verdict {
 		return err
 	})
 	if err != nil {
-		return refusedFor(fmt.Errorf("read its rules: %w", err), kernelRefused)
+		return refusedFor(fmt.Errorf("read its rules: %w", err), kernelRefused), false
 	}
 	for _, r := range chains.Redirections() {
 		if !r.Ours {
-			return verdict{outcome: foreign, reason: r.Where}
+			return verdict{outcome: foreign, reason: r.Where}, ours
 		}
+		ours = true
 	}
-	return verdict{}
+	return verdict{}, ours
 }
 
 // ours is what a pod asks for that is ours.

@@ -124,13 +124,14 @@ func (g *Guard) Run(ctx context.Context, known func(context.Context) error) {
 	cancel()
 	var logged string // the last failure
 	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, longestPause) {
+		began := time.Now()
 		synchronized, err := g.connect(ctx)
 		if noSocket(err) {
 			g.metrics.gone()
 		} else {
 			g.metrics.absent()
 		}
-		if synchronized {
+		if synchronized && time.Since(began) > longestPause {
 			pause, logged = firstPause, ""
 		}
 		if ctx.Err() == nil && fmt.Sprint(err) != logged {

@@ -44,6 +44,32 @@ const byIstioInit = `*nat
 COMMIT
 `
 
+// policyOf is what a pod with a sidecar asks for.
+func policyOf(t *testing.T) redirect.Policy {
+	t.Helper()
+	d, err := redirect.Decide(redirect.Pod{Namespace: "shop", Name: "web",
+		Annotations: map[string]string{statusKey: "{}"},
+		Spec:        &redirect.Spec{Containers: []redirect.Container{{Name: "istio-proxy"}}},
+	}, redirect.Defaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Policy
+}
+
+// program writes our rules, and no record.
+func program(t *testing.T, ns *netns.NS) {
+	t.Helper()
+	b, err := backend.Find(redirect.NFTables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Do(t, func() { _, _, err = b.Apply(t.Context(), redirect.Compile(policyOf(t))) })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // What becomes of a sandbox whose network was set up, and what is looked at for it.
 func TestWhatBecomesOfASandbox(t *testing.T) {
 	t.Parallel()
@@ -57,15 +83,8 @@ func TestWhatBecomesOfASandbox(t *testing.T) {
 		words  []string // of a refusal
 	}
 	recordOf := func(t *testing.T, s *nriserver.Pod, at record.Netns) record.Record {
-		d, err := redirect.Decide(redirect.Pod{Namespace: "shop", Name: "web",
-			Annotations: map[string]string{statusKey: "{}"},
-			Spec:        &redirect.Spec{Containers: []redirect.Container{{Name: "istio-proxy"}}},
-		}, redirect.Defaults())
-		if err != nil {
-			t.Fatal(err)
-		}
 		return record.Record{Attachment: record.Attachment{Container: s.ID, Interface: "eth0"},
-			Netns: at, Backend: redirect.NFTables, Policy: d.Policy}
+			Netns: at, Backend: redirect.NFTables, Policy: policyOf(t)}
 	}
 	containers := func(change func(*corev1.PodSpec)) *corev1.Pod {
 		pod := meshed("web", nil)
@@ -93,6 +112,23 @@ func TestWhatBecomesOfASandbox(t *testing.T) {
 		"in the host's network": {pod: meshed("web", nil),
 			prepare: func(_ *testing.T, _ *node, _ *netns.NS, s *nriserver.Pod) { s.NetnsPath = "" },
 			want:    "skipped", unread: true},
+		"of which the runtime tells no namespace": {pod: meshed("web", nil),
+			prepare: func(_ *testing.T, _ *node, _ *netns.NS, s *nriserver.Pod) {
+				s.NetnsPath = nriserver.Untold
+			}, want: "refused", words: []string{"does not tell its network namespace"}},
+		"that, in the host's network": {pod: containers(func(s *corev1.PodSpec) {
+			s.HostNetwork = true
+		}), prepare: func(_ *testing.T, _ *node, _ *netns.NS, s *nriserver.Pod) {
+			s.NetnsPath = nriserver.Untold
+		}, want: "skipped"},
+		"that repair has redirected": {pod: meshed("web", nil),
+			prepare: func(t *testing.T, n *node, ns *netns.NS, s *nriserver.Pod) {
+				r := recordOf(t, s, identify(t, ns))
+				r.Attachment = record.StandIn(s.UID)
+				if err := n.config.Records.Write(r); err != nil {
+					t.Fatal(err)
+				}
+			}, want: "redirected"},
 		"that ADD has redirected": {pod: meshed("web", nil), unread: true,
 			prepare: func(t *testing.T, n *node, ns *netns.NS, s *nriserver.Pod) {
 				if err := n.config.Records.Write(recordOf(t, s, identify(t, ns))); err != nil {
@@ -118,16 +154,8 @@ func TestWhatBecomesOfASandbox(t *testing.T) {
 		}), want: "skipped"},
 		"that nobody has redirected": {pod: meshed("web", nil), want: "redirected"},
 		"with rules of ours that nobody recorded": {pod: meshed("web", nil),
-			prepare: func(t *testing.T, _ *node, ns *netns.NS, s *nriserver.Pod) {
-				b, err := backend.Find(redirect.NFTables)
-				if err != nil {
-					t.Fatal(err)
-				}
-				rules := redirect.Compile(recordOf(t, s, record.Netns{}).Policy)
-				ns.Do(t, func() { _, _, err = b.Apply(t.Context(), rules) })
-				if err != nil {
-					t.Fatal(err)
-				}
+			prepare: func(t *testing.T, _ *node, ns *netns.NS, _ *nriserver.Pod) {
+				program(t, ns)
 			}, want: "redirected"},
 		"that asks for something impossible": {
 			pod:  meshed("web", map[string]string{"traffic.sidecar.istio.io/excludeOutboundPorts": "x"}),
@@ -199,6 +227,9 @@ func TestWhatBecomesOfASandbox(t *testing.T) {
 			}
 			after := rules(t, ns)
 			_, missing := n.config.Records.Read(record.Attachment{Container: s.ID, Interface: "eth0"})
+			if _, err := n.config.Records.Read(record.StandIn(s.UID)); err == nil {
+				t.Error("the record of a repair is left beside the sandbox's own")
+			}
 			if row.want == "redirected" {
 				if !strings.Contains(after, "15001") || missing != nil {
 					t.Errorf("record: %v, rules:\n%s", missing, after)
@@ -243,6 +274,8 @@ func TestEachVersionIsAnswered(t *testing.T) {
 			}
 			n.wantCounted("start", "refused", 1)
 			n.wantCounted("start", "redirected", 1)
+			n.awaitEvent("wrong", "SidecarStartRefused", "Warning", "excludeOutboundPorts")
+			n.awaitEvent("web", "SidecarRedirectedByGuard", "Normal", "before its first container")
 		})
 	}
 }

@@ -18,6 +18,13 @@ const (
 	guardRedirect = "SidecarRedirectedByGuard"
 )
 
+var redirectedWhen = map[moment]string{
+	atStart: "before its first container: nothing of its traffic went past the sidecar",
+	atConnect: "while no container of it ran: what an earlier one has sent went past the " +
+		"sidecar",
+	atContainer: "before this container: what an earlier one has sent went past the sidecar",
+}
+
 // report says what became of a sandbox: in the metrics, and where somebody has to know it in the
 // log and in an Event.
 func (g *Guard) report(one sandbox, when moment, v verdict, took time.Duration) {
@@ -29,8 +36,7 @@ func (g *Guard) report(one sandbox, when moment, v verdict, took time.Duration) 
 	case redirected:
 		log = g.deps.Log.Info
 		g.deps.Events.Note(about, guardRedirect, "nobody had redirected the pod when its network "+
-			"was set up; sidecar-cni has, before its first container: nothing of its traffic "+
-			"went past the sidecar")
+			"was set up; sidecar-cni has, "+redirectedWhen[when])
 	case refused:
 		log = g.deps.Log.Warn
 		g.deps.Events.Warn(about, startRefused, v.err.Error())

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -158,6 +159,17 @@ func (n *node) metric(name string, values ...string) float64 {
 func (n *node) connectedMetric() float64 {
 	n.t.Helper()
 	return n.metric("sidecar_cni_guard_connected")
+}
+
+// awaitEvent waits for an Event about a pod.
+func (n *node) awaitEvent(pod, reason, kind, words string) {
+	n.t.Helper()
+	n.await(fmt.Sprintf("%s about %s", reason, pod), func() bool {
+		return slices.ContainsFunc(n.api.Events(), func(e *corev1.Event) bool {
+			return e.InvolvedObject.Name == pod && e.Reason == reason && e.Type == kind &&
+				strings.Contains(e.Message, words)
+		})
+	})
 }
 
 // wantCounted reports if not so many sandboxes came to that.

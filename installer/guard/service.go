@@ -54,7 +54,8 @@ type sandbox struct {
 	id, namespace, name, uid string
 
 	annotations map[string]string
-	netns       string // path; "" in the host's network, or where it is gone
+	netns       string // path; "" in the host's network, and if namespaces are not told
+	told        bool   // the runtime tells namespaces
 	addrs       []netip.Addr
 	pid         uint32 // of a process in it that the runtime has started; 0: not known
 	handler     string // that runs it; "" is the runtime's usual one
@@ -80,6 +81,7 @@ func (s *session) sandboxOf(pod *api.PodSandbox) sandbox {
 		}
 	}
 	for _, n := range pod.GetLinux().GetNamespaces() {
+		one.told = true
 		if n.GetType() == "network" {
 			one.netns = n.GetPath()
 		}

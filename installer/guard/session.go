@@ -203,7 +203,7 @@ func (s *session) ask(ctx context.Context, one sandbox, when moment) error {
 	limit := s.limits.one
 	s.mu.Unlock()
 	began := time.Now()
-	v := s.guard.decideWithin(ctx, limit, one, false)
+	v := s.guard.decideWithin(ctx, limit, one, isNew)
 	if v.outcome == refused {
 		v.err = one.refusal(v)
 	}

@@ -15,6 +15,9 @@ type Pod struct {
 	IPs                      []string
 }
 
+// Untold is the NetnsPath of a pod of which the runtime tells no namespaces.
+const Untold = "untold"
+
 // State is that of a container.
 type State int
 
@@ -43,9 +46,13 @@ type linux struct {
 
 // MarshalJSON writes NRI's PodSandbox.
 func (p Pod) MarshalJSON() ([]byte, error) {
-	var spaces []namespace
-	if p.NetnsPath != "" {
-		spaces = []namespace{{Type: "pid"}, {Type: "network", Path: p.NetnsPath}}
+	spaces := []namespace{{Type: "pid"}}
+	switch p.NetnsPath {
+	case "":
+	case Untold:
+		spaces = nil
+	default:
+		spaces = append(spaces, namespace{Type: "network", Path: p.NetnsPath})
 	}
 	return json.Marshal(struct {
 		ID             string            `json:"id"`
