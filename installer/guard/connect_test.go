@@ -168,6 +168,7 @@ func TestASandboxIsDecidedLater(t *testing.T) {
 		t.Errorf("rules:\n%s", got)
 	}
 	n.wantCounted("container", "redirected", 1)
+	n.wantCounted("container", "recorded", 0)
 }
 
 // A runtime is told within its time that nothing was found out. Another pod's question is answered
@@ -197,6 +198,37 @@ func TestAnAnswerComesInTime(t *testing.T) {
 		t.Error(err)
 	}
 	n.runtime.AwaitPlugins(name)
+}
+
+// An agent that ends answers what it was asked before.
+func TestTheLastAnswer(t *testing.T) {
+	t.Parallel()
+	netns.RequireRoot(t)
+	n, ns := newNode(t), netns.New(t)
+	n.gate = make(chan struct{})
+	n.listen(nriserver.Options{})
+	n.guard()
+	n.awaitConnected()
+	answer, ended := make(chan error, 1), make(chan struct{})
+	s := n.sandbox(meshed("web", nil), ns)
+	go func() {
+		_, err := n.runtime.RunPodSandbox(s)
+		answer <- err
+	}()
+	n.await("the question", func() bool { return n.asked.Load() > 0 })
+	go func() {
+		defer close(ended)
+		n.stop()
+	}()
+	<-time.After(20 * time.Millisecond) // for the guard to hear of its end
+	close(n.gate)
+	if err := <-answer; err != nil {
+		t.Error(err)
+	}
+	<-ended
+	if got := rules(t, ns); !strings.Contains(got, table) {
+		t.Errorf("rules:\n%s", got)
+	}
 }
 
 // A runtime that ends, hangs or starts anew finds the guard again.

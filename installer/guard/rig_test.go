@@ -51,6 +51,7 @@ type node struct {
 	mu       sync.Mutex
 	pods     map[string]*corev1.Pod // by name
 	hang     bool                   // nobody answers what a pod is
+	gate     chan struct{}          // if there is one, the answer waits for its end
 	asked    atomic.Int32           // how often that was asked
 	away     atomic.Bool            // this agent is not in charge
 	repairs  atomic.Int32           // how often package repair was called
@@ -193,10 +194,13 @@ func (n *node) await(what string, holds func() bool) {
 }
 
 func (n *node) find(ctx context.Context, ref agent.Ref) agent.Answer {
-	n.asked.Add(1)
 	n.mu.Lock()
 	pod, hang := n.pods[ref.Name], n.hang
 	n.mu.Unlock()
+	n.asked.Add(1)
+	if n.gate != nil {
+		<-n.gate
+	}
 	switch {
 	case hang:
 		<-ctx.Done()

@@ -17,21 +17,23 @@ const pluginService = "nri.pkg.api.v1alpha1.Plugin"
 // there is none.
 func (s *session) service() *ttrpc.ServiceDesc {
 	return &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
-		"Configure":       method(s.configure),
-		"Synchronize":     method(s.synchronize),
-		"RunPodSandbox":   method(s.runPodSandbox),
-		"StateChange":     method(s.stateChange),
-		"CreateContainer": method(s.createContainer),
-		"Shutdown":        method(s.shutdown),
+		"Configure":       method(s, s.configure),
+		"Synchronize":     method(s, s.synchronize),
+		"RunPodSandbox":   method(s, s.runPodSandbox),
+		"StateChange":     method(s, s.stateChange),
+		"CreateContainer": method(s, s.createContainer),
+		"Shutdown":        method(s, s.shutdown),
 	}}
 }
 
 // method makes a function one that the runtime can call. A panic is an error: the runtime is owed
 // an answer, and the rest of the agent has nothing to do with it.
-func method[Request, Response any](
+func method[Request, Response any](s *session,
 	do func(context.Context, *Request) (*Response, error),
 ) ttrpc.Method {
 	return func(ctx context.Context, unmarshal func(any) error) (answer any, err error) {
+		s.answering.RLock()
+		defer s.answering.RUnlock()
 		req := new(Request)
 		if err := unmarshal(req); err != nil {
 			return nil, err

@@ -26,6 +26,7 @@ const (
 	// takes one connection at a time, and waits for 5 s for one that says nothing.
 	answerTimeout = 10 * time.Second
 	dialTimeout   = time.Second
+	drainTimeout  = time.Second // for answers that are under way when the agent ends
 )
 
 // A session is one connection with the runtime. The library's package stub would do what is here,
@@ -33,7 +34,9 @@ const (
 // that Synchronize tells until it is complete, 20 MB on a full node.
 type session struct {
 	guard      *Guard
-	configured chan limits // gets one, once the runtime has asked what is wanted
+	configured chan struct{} // closed once the runtime has asked what is wanted
+	once       sync.Once     // closes it
+	answering  sync.RWMutex  // held to read while the runtime waits for an answer
 
 	mu           sync.Mutex
 	limits       limits
@@ -67,16 +70,16 @@ func (g *Guard) connect(ctx context.Context) (synchronized bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	s := &session{guard: g, configured: make(chan limits, 1)}
+	s := &session{guard: g, configured: make(chan struct{})}
 	server, err := ttrpc.NewServer()
 	if err != nil {
 		return false, err
 	}
 	server.RegisterService(pluginService, s.service())
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the calls that are under way
+	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel() // ends those that are under way
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(ctx, listener) }) // it ends with its listener
+	serving.Go(func() { _ = server.Serve(calls, listener) }) // it ends with its listener
 	defer serving.Wait()
 	defer listener.Close()
 	defer func() { _ = server.Close() }()
@@ -92,8 +95,25 @@ func (g *Guard) connect(ctx context.Context) (synchronized bool, err error) {
 		err = errLost
 	case <-ctx.Done():
 		err = ctx.Err()
+		s.drain()
 	}
 	return s.present(), err
+}
+
+// drain waits for the answers that are under way. What takes longer is not answered, and its pod
+// starts.
+func (s *session) drain() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.answering.Lock() // and never let go: nothing is answered any more
+	}()
+	timer := time.NewTimer(drainTimeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
 }
 
 var errLost = errors.New("the runtime closed the connection")
@@ -136,10 +156,7 @@ func (s *session) configure(_ context.Context,
 	s.guard.deps.Log.Debug("registered with container runtime",
 		zap.String("runtime", req.GetRuntimeName()), zap.String("version", req.GetRuntimeVersion()),
 		zap.String("nri", req.GetNRIVersion()))
-	select {
-	case s.configured <- s.limits:
-	default: // it was configured before
-	}
+	s.once.Do(func() { close(s.configured) })
 	var wanted api.EventMask
 	wanted.Set(api.Event_RUN_POD_SANDBOX, api.Event_CREATE_CONTAINER)
 	return &api.ConfigureResponse{Events: int32(wanted)}, nil
