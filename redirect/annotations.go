@@ -206,20 +206,27 @@ func settingOf(key string) (setting, bool) {
 	return settings[i], true
 }
 
-// value returns what holds for a key: what the pod says, else the cluster's stand-in, else the
-// contract's.
+// value returns what holds for a key.
 func (c Config) value(pod map[string]string, key string) string {
 	s, _ := settingOf(key)
-	for _, name := range []string{s.key, s.older} {
-		if v, ok := pod[name]; ok && name != "" {
-			return v
-		}
+	value, _ := c.find(pod, s)
+	return value
+}
+
+// find returns what holds for a setting and where it comes from: what the pod says, else the
+// cluster's stand-in, else the contract's.
+func (c Config) find(pod map[string]string, s setting) (string, Source) {
+	if v, ok := pod[s.key]; ok {
+		return v, FromPod
 	}
-	if v, ok := c.Values[key]; ok {
-		return v
+	if v, ok := pod[s.older]; ok && s.older != "" {
+		return v, FromOlderName
 	}
-	if key == keyStatusPort {
-		return strconv.Itoa(int(c.Status))
+	if v, ok := c.Values[s.key]; ok {
+		return v, FromCluster
 	}
-	return s.initial
+	if s.key == keyStatusPort {
+		return strconv.Itoa(int(c.Status)), FromDefault
+	}
+	return s.initial, FromDefault
 }

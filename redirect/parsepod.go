@@ -36,38 +36,21 @@ func (p *Policy) Set(key, name, value string) Mistakes {
 func parsePod(pod Pod, cfg Config) (Decision, error) {
 	d := Decision{Policy: cfg.Basis()}
 	d.Policy.Proxy = pod.Spec.identity(cfg)
-	proxy, _ := pod.Spec.proxy()
 	var mistakes Mistakes
 	for _, s := range settings {
-		facts := pod.Annotations
-		if s.env {
-			facts = proxy.Env
-		}
-		r := reader{key: s.nameIn(facts), dropEmpty: s.lenient}
-		if s.env && slices.Contains(proxy.EnvFrom, s.key) {
+		one := s.readFor(pod, cfg, &d.Policy)
+		if one.Source == Unreadable {
 			d.Warnings = append(d.Warnings, fmt.Sprintf("%s: its value comes from elsewhere and "+
-				"cannot be read: taken as %q",
-				s.key, cfg.value(nil, s.key)))
+				"cannot be read: taken as %q", one.Key, one.Value))
 		}
-		value := cfg.value(facts, s.key)
-		if len(value) > maxText {
-			r.mistake(value, fmt.Sprintf("at most %d bytes", maxText))
-		} else {
-			s.read(&r, value, &d.Policy)
-		}
-		mistakes = append(mistakes, r.mistakes...)
-		for _, m := range r.ignored {
+		mistakes = append(mistakes, one.Mistakes...)
+		for _, m := range one.Ignored {
 			d.Warnings = append(d.Warnings, m.String()+": taken as false")
 		}
 	}
 	mistakes = append(mistakes, pod.crossCheck(cfg, &d)...)
 	if len(mistakes) == 0 {
-		mistakes = tooMuch(d.Policy, func(s setting) string {
-			if s.env {
-				return cfg.value(proxy.Env, s.key)
-			}
-			return cfg.value(pod.Annotations, s.key)
-		})
+		mistakes = tooMuch(pod, cfg, d.Policy)
 	}
 	if len(mistakes) > 0 {
 		return Decision{Warnings: d.Warnings, Notices: d.Notices}, mistakes
@@ -77,27 +60,18 @@ func parsePod(pod Pod, cfg Config) (Decision, error) {
 
 // tooMuch reports a policy that costs more rules than any pod may have, and names the longest of
 // its values.
-func tooMuch(p Policy, value func(setting) string) Mistakes {
+func tooMuch(pod Pod, cfg Config, p Policy) Mistakes {
 	size := Compile(p).Size()
 	if size <= MaxRules {
 		return nil
 	}
-	longest := slices.MaxFunc(settings,
-		func(a, b setting) int { return cmp.Compare(len(value(a)), len(value(b))) })
-	r := reader{key: longest.key}
-	r.mistake(value(longest), fmt.Sprintf("shorter lists: all that the pod asks for comes to %d "+
+	longest := slices.MaxFunc(Readings(pod, cfg),
+		func(a, b Reading) int { return cmp.Compare(len(a.Value), len(b.Value)) })
+	r := reader{key: longest.Key}
+	r.mistake(longest.Value, fmt.Sprintf("shorter lists: all that the pod asks for comes to %d "+
 		"rules, at most %d are possible",
 		size, MaxRules))
 	return r.mistakes
-}
-
-func (s setting) nameIn(facts map[string]string) string {
-	if _, ok := facts[s.key]; !ok && s.older != "" {
-		if _, ok := facts[s.older]; ok {
-			return s.older
-		}
-	}
-	return s.key
 }
 
 // crossCheck reads what depends on more than one fact.
