@@ -15,6 +15,21 @@ func FromRuntime(namespace, name string, annotations map[string]string) Pod {
 		Annotations: annotations}
 }
 
+// Forget keeps of a pod's annotations those that decide: the others may be many and long.
+func (p Pod) Forget() Pod {
+	if p.Annotations == nil {
+		return p
+	}
+	kept := map[string]string{}
+	for _, key := range append(Annotations(), keySource) {
+		if value, ok := p.Annotations[key]; ok {
+			kept[key] = value
+		}
+	}
+	p.Annotations = kept
+	return p
+}
+
 // Complete puts what the runtime passed in place of what the object of the API says: the kubelet
 // acts on that, and what was decided on it alone stays true.
 func (p Pod) Complete(object Pod) Pod {

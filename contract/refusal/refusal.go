@@ -4,7 +4,11 @@
 //	text := refusal.Text(fmt.Errorf("redirect pod %s: %w", name, err), "load the module nf_tables")
 package refusal
 
-import "strings"
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
 
 // Most is how much the kubelet's events have room for, beside what runtime and kubelet add.
 const Most = 800
@@ -16,7 +20,18 @@ func Text(cause error, remedy string) string {
 		remedy = "; remedy: " + remedy
 	}
 	line := strings.ReplaceAll(cause.Error(), "\n", "; ") // errors.Join puts each on a line
-	return clip(line, Most-len(remedy)) + remedy
+	return clip(printable(line), Most-len(remedy)) + remedy
+}
+
+// printable replaces what is no text. Errors quote what others have sent, and a runtime that is
+// answered in protobuf hears nothing at all if it is no UTF-8.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, text)
 }
 
 // clip takes out of the middle what is too much: a text begins with what was done and ends with

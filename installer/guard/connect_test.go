@@ -3,6 +3,7 @@ package guard_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -41,7 +42,10 @@ func TestMain(m *testing.M) {
 }
 
 func guardAlone(socket string) {
-	_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
+	go func() { // it ends with the test
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
 	registry := prometheus.NewRegistry()
 	client, err := agent.NewClient(&rest.Config{Host: "http://127.0.0.1:1"})
 	if err != nil {
@@ -69,7 +73,7 @@ func TestSandboxesThatWereThere(t *testing.T) {
 			n.listen(nriserver.Options{Version: version})
 			spaces := map[string]*netns.NS{}
 			var pods []nriserver.Pod
-			for _, name := range []string{"new", "made", "runs", "known", "wrong", "mended", "lost"} {
+			for _, name := range []string{"new", "made", "runs", "known", "wrong", "mended", "lost", "again"} {
 				spaces[name] = netns.New(t)
 				var annotations map[string]string
 				if name == "wrong" {
@@ -78,13 +82,20 @@ func TestSandboxesThatWereThere(t *testing.T) {
 				pods = append(pods, n.sandbox(meshed(name, annotations), spaces[name]))
 			}
 			gone, ended := n.sandbox(meshed("gone", nil), nil), n.sandbox(meshed("ended", nil), nil)
-			gone.NetnsPath, ended.NetnsPath = "/nonexistent", nriserver.Untold
-			for at, r := range map[record.Attachment]string{
-				{Container: pods[3].ID, Interface: "eth0"}: "known",
-				record.StandIn(pods[5].UID):                "mended",
+			gone.NetnsPath, ended.NetnsPath = filepath.Join(n.proc, "gone"), nriserver.Untold
+			n.process(50, spaces["mended"].Path())
+			for name, r := range map[string]record.Record{
+				"known": {Attachment: record.Attachment{Container: pods[3].ID,
+					Interface: "eth0"}, Netns: record.Netns{Path: "/gone"}},
+				"mended": {Attachment: record.StandIn(pods[5].UID),
+					Netns: record.Netns{Path: "/proc/50/ns/net"}},
+				// of the sandbox before, whose inode is used again
+				"again": {Attachment: record.StandIn(pods[7].UID),
+					Netns: record.Netns{Path: "/proc/51/ns/net"}},
 			} {
-				if err := n.config.Records.Write(record.Record{Attachment: at,
-					Netns: identify(t, spaces[r])}); err != nil {
+				at := identify(t, spaces[name])
+				r.Netns.Device, r.Netns.Inode = at.Device, at.Inode
+				if err := n.config.Records.Write(r); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -92,6 +103,7 @@ func TestSandboxesThatWereThere(t *testing.T) {
 			n.runtime.SetPods(append(pods, gone, ended), []nriserver.Container{
 				{ID: "5", PodID: pods[5].ID, Name: "app", State: nriserver.Running},
 				{ID: "6", PodID: pods[6].ID, Name: "app", State: nriserver.Running},
+				{ID: "7", PodID: pods[7].ID, Name: "app", State: nriserver.Paused},
 				{ID: "1", PodID: pods[1].ID, Name: "app", State: nriserver.Created},
 				{ID: "2", PodID: pods[2].ID, Name: "app", State: nriserver.Running},
 			})
@@ -103,7 +115,7 @@ func TestSandboxesThatWereThere(t *testing.T) {
 				}
 			}
 			for outcome, want := range map[string]int{
-				"redirected": 2, "open": 1, "recorded": 2, "skipped": 2, "undecided": 2,
+				"redirected": 2, "open": 2, "recorded": 2, "skipped": 2, "undecided": 2,
 			} {
 				n.wantCounted("connect", outcome, want)
 			}
@@ -292,6 +304,9 @@ func TestAGuardThatHangs(t *testing.T) {
 	n.listen(nriserver.Options{Validator: true})
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), alone+"="+n.config.Socket)
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -378,4 +393,138 @@ func TestAFullNode(t *testing.T) {
 		t.Errorf("%d have no rules, %v are undecided", open, undecided)
 	}
 	t.Logf("%+v; %v undecided", n.runtime.AwaitSynchronized(1), undecided)
+}
+
+// What the runtime cannot hear is no answer, and it goes on without one.
+func TestARefusalIsText(t *testing.T) {
+	t.Parallel()
+	netns.RequireRoot(t)
+	for _, version := range versions {
+		n := connected(t, nriserver.Options{Version: version})
+		n.why = "a proxy says: Zugriff verweigert f\xfcr alle"
+		_, err := n.runtime.RunPodSandbox(n.sandbox(meshed("web", nil), netns.New(t)))
+		if err == nil || !strings.Contains(err.Error(), "verweigert f?r alle") {
+			t.Errorf("NRI %s: error %v", version, err)
+		}
+		n.runtime.AwaitPlugins(name)
+	}
+}
+
+// A panic is an answer, too, and nothing else of the agent is harmed.
+func TestAFaultOfOurs(t *testing.T) {
+	t.Parallel()
+	netns.RequireRoot(t)
+	n := connected(t, nriserver.Options{})
+	n.panics = true
+	_, err := n.runtime.RunPodSandbox(n.sandbox(meshed("web", nil), netns.New(t)))
+	if err == nil || !strings.Contains(err.Error(), "remedy: report it") {
+		t.Errorf("error %v", err)
+	}
+	n.wantCounted("start", "refused", 1)
+}
+
+// Nobody waits for the log: its reader may be gone.
+func TestALogThatBlocks(t *testing.T) {
+	t.Parallel()
+	netns.RequireRoot(t)
+	n := newNode(t)
+	n.logGate = make(chan struct{})
+	n.listen(nriserver.Options{})
+	n.guard()
+	n.awaitConnected()
+	ns := netns.New(t)
+	if _, err := n.runtime.RunPodSandbox(n.sandbox(meshed("web", nil), ns)); err != nil {
+		t.Error(err)
+	}
+	if got := rules(t, ns); !strings.Contains(got, table) {
+		t.Errorf("rules:\n%s", got)
+	}
+	close(n.logGate)
+}
+
+// A runtime that waits for less is answered in less.
+func TestTheRuntimesOwnTimeout(t *testing.T) {
+	t.Parallel()
+	netns.RequireRoot(t)
+	n := connected(t, nriserver.Options{RequestTimeout: 300 * time.Millisecond})
+	n.silence(true)
+	if _, err := n.runtime.RunPodSandbox(n.sandbox(meshed("web", nil), netns.New(t))); err == nil {
+		t.Error("the runtime did not wait for the answer")
+	}
+	n.runtime.AwaitPlugins(name)
+}
+
+// While another agent is in charge, or the node's pods are another runtime's, nothing is touched.
+func TestNotInCharge(t *testing.T) {
+	t.Parallel()
+	netns.RequireRoot(t)
+	for title, prepare := range map[string]func(*node){
+		"another agent":   func(n *node) { n.away.Store(true) },
+		"another runtime": func(n *node) { n.config.PodUID = "1a7a" },
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			n, old, young := newNode(t), netns.New(t), netns.New(t)
+			prepare(n)
+			n.listen(nriserver.Options{})
+			n.runtime.SetPods([]nriserver.Pod{n.sandbox(meshed("old", nil), old)}, nil)
+			n.guard()
+			n.runtime.AwaitSynchronized(1)
+			if _, err := n.runtime.RunPodSandbox(n.sandbox(meshed("young", nil), young)); err != nil {
+				t.Error(err)
+			}
+			for _, ns := range []*netns.NS{old, young} {
+				if got := rules(t, ns); got != "" {
+					t.Errorf("rules:\n%s", got)
+				}
+			}
+			n.wantCounted("start", "passed", 1)
+		})
+	}
+}
+
+// In mode refuse a sandbox that was open when the guard connected has no container, unless a repair
+// has redirected it.
+func TestRefusedContainers(t *testing.T) {
+	t.Parallel()
+	netns.RequireRoot(t)
+	n, ns := newNode(t), netns.New(t)
+	n.config.Mode = guard.Refuse
+	n.listen(nriserver.Options{})
+	s := n.sandbox(meshed("web", nil), ns)
+	n.runtime.SetPods([]nriserver.Pod{s}, nil)
+	n.guard()
+	n.awaitConnected()
+	app := nriserver.Container{ID: "1", PodID: s.ID, Name: "app"}
+	for _, ask := range []func(nriserver.Pod, nriserver.Container) (time.Duration, error){
+		n.runtime.CreateContainer, n.runtime.StartContainer,
+	} {
+		if _, err := ask(s, app); err == nil || !strings.Contains(err.Error(), "delete the pod") {
+			t.Errorf("error %v", err)
+		}
+	}
+	n.process(50, ns.Path())
+	at := identify(t, ns)
+	if err := n.config.Records.Write(record.Record{Attachment: record.StandIn(s.UID),
+		Netns: record.Netns{Path: "/proc/50/ns/net", Device: at.Device,
+			Inode: at.Inode}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.runtime.CreateContainer(s, app); err != nil {
+		t.Error(err)
+	}
+}
+
+// Where it is off, nobody connects.
+func TestOff(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.config.Mode = guard.Off
+	n.listen(nriserver.Options{})
+	n.guard()
+	n.stop()
+	if got := n.connectedMetric(); got != -1 {
+		t.Errorf("connected: %v", got)
+	}
+	n.runtime.AwaitPlugins()
 }

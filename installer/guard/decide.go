@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -60,6 +63,10 @@ func (g *Guard) decideWithin(ctx context.Context, limit time.Duration, one sandb
 	is condition) verdict {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	late := refusedFor(fmt.Errorf("nothing was decided within %v", limit), tooSlow)
+	if ctx.Err() != nil {
+		return late
+	}
 	done := make(chan verdict, 1)
 	go func() {
 		var v verdict
@@ -73,7 +80,18 @@ func (g *Guard) decideWithin(ctx context.Context, limit time.Duration, one sandb
 	case v := <-done:
 		return v
 	case <-ctx.Done(): // the kernel may hold up who is in it
-		return refusedFor(fmt.Errorf("nothing was decided within %v", limit), tooSlow)
+		return late
+	}
+}
+
+// remember keeps what became of the sandboxes, so that the log names each once, however often the
+// guard connects.
+func (g *Guard) remember(sandboxes []sandbox, verdicts []verdict) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.known = map[string]outcome{}
+	for i, one := range sandboxes {
+		g.known[one.id] = verdicts[i].outcome
 	}
 }
 
@@ -97,22 +115,25 @@ func (g *Guard) catchUp(ctx context.Context, limit time.Duration, all told) map[
 	verdicts := make([]verdict, len(all.sandboxes))
 	var group errgroup.Group
 	group.SetLimit(parallel)
-	for i, one := range all.sandboxes {
-		group.Go(func() error {
-			began, is := time.Now(), idles
-			if all.running[one.id] {
-				is = runs
+	for _, is := range []condition{idles, runs} { // first those that can still be mended in time
+		for i, one := range all.sandboxes {
+			if all.running[one.id] != (is == runs) {
+				continue
 			}
-			v := g.decideWithin(ctx, limit, one, is)
-			if v.outcome == refused { // it is there, and its containers can be refused at most
-				v.outcome, v.reason, v.err = undecided, v.err.Error(), nil
-			}
-			g.report(one, atConnect, v, time.Since(began))
-			verdicts[i] = v
-			return nil
-		})
+			group.Go(func() error {
+				began := time.Now()
+				v := g.decideWithin(ctx, limit, one, is)
+				if v.outcome == refused { // it is there: at most its containers can be refused
+					v.outcome, v.reason, v.err = undecided, v.err.Error(), nil
+				}
+				g.report(one, atConnect, v, time.Since(began))
+				verdicts[i] = v
+				return nil
+			})
+		}
 	}
 	_ = group.Wait() // what goes wrong is a verdict
+	g.remember(all.sandboxes, verdicts)
 	left, unsettled := map[string]sandbox{}, false
 	for i, one := range all.sandboxes {
 		what := verdicts[i].outcome
@@ -132,8 +153,7 @@ func (g *Guard) decide(ctx context.Context, one sandbox, is condition) verdict {
 	if !g.deps.InCharge() {
 		return verdict{outcome: passed}
 	}
-	pod := redirect.FromRuntime(one.namespace, one.name, one.annotations)
-	d, err := redirect.Decide(pod, g.cfg.Redirect)
+	d, err := redirect.Decide(one.pod, g.cfg.Redirect)
 	switch {
 	case err == nil && d.Skip != "":
 		return verdict{outcome: skipped, reason: string(d.Skip)}
@@ -145,7 +165,7 @@ func (g *Guard) decide(ctx context.Context, one sandbox, is condition) verdict {
 		return g.withoutNamespace(ctx, one)
 	}
 	n, err := g.enter(one)
-	if errors.Is(err, fs.ErrNotExist) && is != isNew {
+	if errors.Is(err, fs.ErrNotExist) && is != isNew && isDir(filepath.Dir(one.netns)) {
 		return verdict{outcome: skipped, reason: "gone"}
 	}
 	if err != nil {
@@ -157,14 +177,14 @@ func (g *Guard) decide(ctx context.Context, one sandbox, is condition) verdict {
 		return refusedFor(err, tooSlow)
 	}
 	defer unlock()
-	if g.recorded(one, n, is == runs || g.cfg.Mode == Refuse) {
+	if g.recorded(one, n, is == runs || is == idles && g.cfg.Mode == Refuse) {
 		return verdict{outcome: recorded}
 	}
 	v, unrecorded := g.look(n, one)
 	if v.outcome != "" {
 		return v
 	}
-	v, mine := g.identify(ctx, one, pod)
+	v, mine := g.identify(ctx, one)
 	switch {
 	case v.outcome != "":
 		return v
@@ -173,12 +193,20 @@ func (g *Guard) decide(ctx context.Context, one sandbox, is condition) verdict {
 			"what they should be"), badState)
 	case is == runs:
 		return verdict{outcome: open}
+	case g.cfg.Mode == Refuse && is == idles:
+		return refusedFor(errNotRedirected, anew) // no ADD will be called for this sandbox
 	case g.cfg.Mode == Refuse:
-		return refusedFor(errors.New("nobody redirected it when its network was set up"),
-			notRedirected)
+		return refusedFor(errNotRedirected, notRedirected)
 	}
 	return g.redirect(ctx, n, one, mine)
 }
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+var errNotRedirected = errors.New("nobody redirected it when its network was set up")
 
 // enter opens the network namespace of a sandbox.
 func (g *Guard) enter(one sandbox) (*podns.Namespace, error) {
@@ -192,12 +220,12 @@ func (g *Guard) enter(one sandbox) (*podns.Namespace, error) {
 // withoutNamespace decides about a new sandbox of which the runtime tells no namespaces, as of one
 // that is no container.
 func (g *Guard) withoutNamespace(ctx context.Context, one sandbox) verdict {
-	found := g.deps.Find(ctx, agent.Ref{Namespace: one.namespace, Name: one.name,
+	found := g.deps.Find(ctx, agent.Ref{Namespace: one.pod.Namespace, Name: one.pod.Name,
 		UID: types.UID(one.uid)})
 	if found.Verdict == agent.Found && found.Pod.Spec.HostNetwork {
 		return verdict{outcome: skipped, reason: "host_network"}
 	}
-	v, _ := g.identify(ctx, one, redirect.FromRuntime(one.namespace, one.name, one.annotations))
+	v, _ := g.identify(ctx, one)
 	if v.outcome != "" {
 		return v
 	}
@@ -209,7 +237,9 @@ func (g *Guard) withoutNamespace(ctx context.Context, one sandbox) verdict {
 func (g *Guard) recorded(one sandbox, n *podns.Namespace, repaired bool) bool {
 	records := g.cfg.Records.OfContainer(one.id)
 	if repaired {
-		if r, err := g.cfg.Records.Read(record.StandIn(one.uid)); err == nil {
+		// It may be about the sandbox before, and the kernel uses inodes again.
+		r, err := g.cfg.Records.Read(record.StandIn(one.uid))
+		if err == nil && g.leadsTo(r.Netns.Path, n.ID) {
 			records = append(records, r)
 		}
 	}
@@ -219,6 +249,15 @@ func (g *Guard) recorded(one sandbox, n *podns.Namespace, repaired bool) bool {
 		}
 	}
 	return false
+}
+
+// leadsTo reports whether a path of a record still leads to a namespace.
+func (g *Guard) leadsTo(path string, to podns.ID) bool {
+	if in, ok := strings.CutPrefix(path, "/proc/"); ok {
+		path = filepath.Join(g.cfg.HostProc, in)
+	}
+	id, err := podns.Identify(path)
+	return err == nil && id == to
 }
 
 // look returns a verdict if another tool redirects the pod, and reports whether rules of ours do.
@@ -252,8 +291,8 @@ type ours struct {
 }
 
 // identify decides by the whole pod. Without a verdict the pod is ours.
-func (g *Guard) identify(ctx context.Context, one sandbox, known redirect.Pod) (verdict, ours) {
-	found := g.deps.Find(ctx, agent.Ref{Namespace: one.namespace, Name: one.name,
+func (g *Guard) identify(ctx context.Context, one sandbox) (verdict, ours) {
+	found := g.deps.Find(ctx, agent.Ref{Namespace: one.pod.Namespace, Name: one.pod.Name,
 		UID: types.UID(one.uid)})
 	switch found.Verdict {
 	case agent.Found:
@@ -264,6 +303,7 @@ func (g *Guard) identify(ctx context.Context, one sandbox, known redirect.Pod) (
 		return refusedFor(fmt.Errorf("what the pod is was not found out: %s", found.Why),
 			noSource), ours{}
 	}
+	known := one.pod
 	known.Nameservers = g.nameservers(one)
 	pod := known.Complete(agent.Describe(found.Pod).Facts())
 	pod.Spec.RuntimeHandler = one.handler

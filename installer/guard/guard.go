@@ -38,10 +38,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
@@ -96,13 +99,21 @@ type Guard struct {
 	deps    Deps
 	metrics *metrics
 	room    *semaphore.Weighted // by the rules that are written at the same time
+	lines   chan func()         // of the log, which may block: no answer waits for it
+	dropped atomic.Int64        // lines that there was no room for
+
+	mu    sync.Mutex
+	known map[string]outcome // of sandboxes by id, when the guard last connected
 }
 
 // New returns a Guard. It does nothing before Run is called.
 func New(cfg Config, deps Deps) *Guard {
 	return &Guard{cfg: cfg, deps: deps, metrics: newMetrics(deps.Registry),
-		room: semaphore.NewWeighted(redirect.MaxRules)}
+		room: semaphore.NewWeighted(redirect.MaxRules), lines: make(chan func(), queued)}
 }
+
+// queued is how many lines of the log can wait.
+const queued = 512
 
 const (
 	// knowTimeout is how long it waits to know the node's pods before it connects: without an API
@@ -119,6 +130,12 @@ func (g *Guard) Run(ctx context.Context, known func(context.Context) error) {
 	if g.cfg.Mode == Off {
 		return
 	}
+	logging := make(chan struct{})
+	go func() {
+		defer close(logging)
+		g.writeLog(ctx)
+	}()
+	defer func() { <-logging }()
 	learning, cancel := context.WithTimeout(ctx, knowTimeout)
 	_ = known(learning)
 	cancel()
@@ -147,15 +164,40 @@ func (g *Guard) Run(ctx context.Context, known func(context.Context) error) {
 	}
 }
 
+// log writes a line when it can. Nobody waits for it.
+func (g *Guard) log(level zapcore.Level, message string, fields ...zap.Field) {
+	select {
+	case g.lines <- func() { g.deps.Log.Log(level, message, fields...) }:
+	default:
+		g.dropped.Add(1)
+	}
+}
+
+// writeLog writes the lines that log was given, until ctx ends.
+func (g *Guard) writeLog(ctx context.Context) {
+	for {
+		select {
+		case line := <-g.lines:
+			line()
+		case <-ctx.Done():
+			return
+		}
+		if n := g.dropped.Swap(0); n > 0 {
+			g.deps.Log.Warn("left out lines of the guard's log", zap.Int64("lines", n))
+		}
+	}
+}
+
 func (g *Guard) logLoss(synchronized bool, err error) {
 	switch {
 	case noSocket(err) && !synchronized:
-		g.deps.Log.Debug("found no NRI socket", zap.String("path", g.cfg.Socket), zap.Error(err))
+		g.log(zap.DebugLevel, "found no NRI socket", zap.String("path", g.cfg.Socket),
+			zap.Error(err))
 	case synchronized:
-		g.deps.Log.Warn("lost container runtime: sandboxes start unguarded",
+		g.log(zap.WarnLevel, "lost container runtime: sandboxes start unguarded",
 			zap.String("path", g.cfg.Socket), zap.Error(err))
 	default:
-		g.deps.Log.Warn("did not connect to container runtime: sandboxes start unguarded",
+		g.log(zap.WarnLevel, "did not connect to container runtime: sandboxes start unguarded",
 			zap.String("path", g.cfg.Socket), zap.Error(err))
 	}
 }

@@ -36,7 +36,7 @@ func (g *Guard) redirect(ctx context.Context, n *podns.Namespace, one sandbox, p
 	w, err := program.Prepare(g.cfg.Records, record.Record{
 		Attachment: record.Attachment{Container: one.id, Interface: record.MainInterface},
 		Netns:      record.Netns{Path: one.netns, Device: n.ID.Device, Inode: n.ID.Inode},
-		Pod:        record.Pod{Namespace: one.namespace, Name: one.name, UID: pod.uid},
+		Pod:        record.Pod{Namespace: one.pod.Namespace, Name: one.pod.Name, UID: pod.uid},
 		Backend:    backend.For(configured, n),
 		Policy:     pod.policy,
 	})

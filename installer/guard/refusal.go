@@ -18,6 +18,7 @@ const (
 	notRedirected fault = "find out who took sidecar-cni out of the node's chain, the agent's " +
 		"/readyz says more; the kubelet tries again by itself; with guard.mode auto the pod " +
 		"would be redirected now"
+	anew      fault = "delete the pod to have it created anew"
 	badPod    fault = "correct the pod's annotations or variables and create it anew"
 	ownKernel fault = "leave istio-init in such pods, or take them out of the mesh; the setting " +
 		"runtimeHandlers can have them skipped or allowed"
@@ -77,6 +78,6 @@ func (s sandbox) refusal(v verdict) error {
 		remedy = known.remedy
 	}
 	return errors.New(refusal.Text(
-		fmt.Errorf("sidecar-cni refused pod %s/%s: %w", s.namespace, s.name, v.err),
+		fmt.Errorf("sidecar-cni refused pod %s/%s: %w", s.pod.Namespace, s.pod.Name, v.err),
 		string(remedy)))
 }

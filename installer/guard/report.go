@@ -29,25 +29,27 @@ var redirectedWhen = map[moment]string{
 // log and in an Event.
 func (g *Guard) report(one sandbox, when moment, v verdict, took time.Duration) {
 	g.metrics.decided(when, v.outcome, took)
-	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: one.namespace,
-		Name: one.name, UID: types.UID(one.uid)}
-	log := g.deps.Log.Debug
+	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: one.pod.Namespace,
+		Name: one.pod.Name, UID: types.UID(one.uid)}
+	level := zap.DebugLevel
 	switch v.outcome {
 	case redirected:
-		log = g.deps.Log.Info
+		level = zap.InfoLevel
 		g.deps.Events.Note(about, guardRedirect, "nobody had redirected the pod when its network "+
 			"was set up; sidecar-cni has, "+redirectedWhen[when])
 	case refused:
-		log = g.deps.Log.Warn
+		level = zap.WarnLevel
 		g.deps.Events.Warn(about, startRefused, v.err.Error())
 	case open, undecided:
-		log = g.deps.Log.Warn
+		if g.isNews(one, v) {
+			level = zap.WarnLevel
+		}
 	case skipped, recorded, foreign, passed:
 	}
 	for _, notice := range v.notices {
 		g.deps.Events.Warn(about, agent.Bypassed, notice)
 	}
-	fields := []zap.Field{zap.String("pod", one.namespace+"/"+one.name),
+	fields := []zap.Field{zap.String("pod", one.pod.Namespace+"/"+one.pod.Name),
 		zap.String("container", one.id), zap.String("outcome", string(v.outcome)),
 		zap.String("path", string(when)), zap.Duration("took", took)}
 	if v.reason != "" {
@@ -56,7 +58,17 @@ func (g *Guard) report(one sandbox, when moment, v verdict, took time.Duration) 
 	if v.err != nil {
 		fields = append(fields, zap.Error(v.err))
 	}
-	log("decided about sandbox", append(fields, zap.Strings("problems", v.warnings))...)
+	if len(v.warnings) > 0 {
+		fields = append(fields, zap.Strings("problems", v.warnings))
+	}
+	g.log(level, "decided about sandbox", fields...)
+}
+
+// isNews reports whether a sandbox was something else when the guard connected last.
+func (g *Guard) isNews(one sandbox, v verdict) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.known[one.id] != v.outcome
 }
 
 type metrics struct {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,6 +52,9 @@ type node struct {
 	mu       sync.Mutex
 	pods     map[string]*corev1.Pod // by name
 	hang     bool                   // nobody answers what a pod is
+	why      string                 // nobody knows what a pod is, for this reason
+	panics   bool                   // who is asked what a pod is
+	logGate  chan struct{}          // if there is one, no line of the log is written before its end
 	gate     chan struct{}          // if there is one, the answer waits for its end
 	asked    atomic.Int32           // how often that was asked
 	away     atomic.Bool            // this agent is not in charge
@@ -104,6 +108,12 @@ func (n *node) guard() {
 		n.t.Fatal(err)
 	}
 	log := zaptest.NewLogger(n.t, zaptest.WrapOptions(zap.AddCaller()))
+	if n.logGate != nil {
+		log = log.WithOptions(zap.Hooks(func(zapcore.Entry) error {
+			<-n.logGate
+			return nil
+		}))
+	}
 	events := agent.NewEvents(client, "node-1", n.registry, log)
 	g := guard.New(n.config, guard.Deps{
 		Find: n.find, Handler: func(class string) string { return n.handlers[class] },
@@ -200,6 +210,12 @@ func (n *node) find(ctx context.Context, ref agent.Ref) agent.Answer {
 	n.asked.Add(1)
 	if n.gate != nil {
 		<-n.gate
+	}
+	if n.panics {
+		panic("a fault")
+	}
+	if n.why != "" {
+		return agent.Answer{Verdict: agent.Unknown, Why: n.why}
 	}
 	switch {
 	case hang:

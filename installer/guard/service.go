@@ -2,11 +2,15 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"net/netip"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/ttrpc"
 
+	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
@@ -22,12 +26,13 @@ func (s *session) service() *ttrpc.ServiceDesc {
 		"RunPodSandbox":   method(s, s.runPodSandbox),
 		"StateChange":     method(s, s.stateChange),
 		"CreateContainer": method(s, s.createContainer),
+		"StartContainer":  method(s, s.startContainer),
 		"Shutdown":        method(s, s.shutdown),
 	}}
 }
 
-// method makes a function one that the runtime can call. A panic is an error: the runtime is owed
-// an answer, and the rest of the agent has nothing to do with it.
+// method makes a function one that the runtime can call. A panic is an error, and an error is text
+// that can be sent: the runtime is owed an answer, and goes on without one after two seconds.
 func method[Request, Response any](s *session,
 	do func(context.Context, *Request) (*Response, error),
 ) ttrpc.Method {
@@ -42,6 +47,9 @@ func method[Request, Response any](s *session,
 			answer, err = do(ctx, req)
 			return err
 		})
+		if err != nil && !utf8.ValidString(err.Error()) {
+			err = errors.New(strings.ToValidUTF8(err.Error(), "?"))
+		}
 		return answer, err
 	}
 }
@@ -53,15 +61,15 @@ func (s *session) shutdown(context.Context, *api.Empty) (*api.Empty, error) {
 
 // A sandbox is what the runtime knows of a pod that decides.
 type sandbox struct {
-	id, namespace, name, uid string
+	id, uid string
+	pod     redirect.Pod // as far as the runtime knows it
 
-	annotations map[string]string
-	netns       string // path; "" in the host's network, and if namespaces are not told
-	told        bool   // the runtime tells namespaces
-	addrs       []netip.Addr
-	pid         uint32 // of a process in it that the runtime has started; 0: not known
-	handler     string // that runs it; "" is the runtime's usual one
-	resolves    bool   // the runtime passes the nameservers of its resolv.conf on to plugins
+	netns    string // path; "" in the host's network, and if namespaces are not told
+	told     bool   // the runtime tells namespaces
+	addrs    []netip.Addr
+	pid      uint32 // of a process in it that the runtime has started; 0: not known
+	handler  string // that runs it; "" is the runtime's usual one
+	resolves bool   // the runtime passes the nameservers of its resolv.conf on to plugins
 }
 
 // sandbox reads what the runtime says of a pod.
@@ -73,8 +81,9 @@ func (s *session) sandbox(pod *api.PodSandbox) sandbox {
 
 func (s *session) sandboxOf(pod *api.PodSandbox) sandbox {
 	one := sandbox{
-		id: pod.GetId(), namespace: pod.GetNamespace(), name: pod.GetName(), uid: pod.GetUid(),
-		annotations: pod.GetAnnotations(), pid: pod.GetPid(),
+		id: pod.GetId(), uid: pod.GetUid(), pid: pod.GetPid(),
+		pod: redirect.FromRuntime(pod.GetNamespace(), pod.GetName(),
+			pod.GetAnnotations()).Forget(),
 		handler: pod.GetRuntimeHandler(), resolves: s.runtime == "containerd",
 	}
 	for _, text := range pod.GetIps() {

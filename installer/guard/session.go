@@ -42,8 +42,9 @@ type session struct {
 	limits       limits
 	runtime      string // its name
 	synchronized bool
+	elsewhere    bool // the node's pods are another runtime's
 	told         told
-	undecided    map[string]sandbox // by id; each is decided at its first container
+	undecided    map[string]sandbox // by id; each is decided at its next container
 }
 
 // told is what Synchronize has told so far: it comes in parts.
@@ -153,12 +154,13 @@ func (s *session) configure(_ context.Context,
 	s.runtime = req.GetRuntimeName()
 	s.limits = limitsOf(time.Duration(req.GetRequestTimeout()) * time.Millisecond)
 	s.mu.Unlock()
-	s.guard.deps.Log.Debug("registered with container runtime",
+	s.guard.log(zap.DebugLevel, "registered with container runtime",
 		zap.String("runtime", req.GetRuntimeName()), zap.String("version", req.GetRuntimeVersion()),
 		zap.String("nri", req.GetNRIVersion()))
 	s.once.Do(func() { close(s.configured) })
 	var wanted api.EventMask
-	wanted.Set(api.Event_RUN_POD_SANDBOX, api.Event_CREATE_CONTAINER)
+	wanted.Set(api.Event_RUN_POD_SANDBOX, api.Event_CREATE_CONTAINER,
+		api.Event_START_CONTAINER)
 	return &api.ConfigureResponse{Events: int32(wanted)}, nil
 }
 
@@ -190,37 +192,59 @@ func (s *session) runPodSandbox(ctx context.Context,
 
 // stateChange is the same of runtimes with NRI 0.8, such as containerd 2.0's.
 func (s *session) stateChange(ctx context.Context, req *api.StateChangeEvent) (*api.Empty, error) {
-	if req.GetEvent() != api.Event_RUN_POD_SANDBOX {
+	switch req.GetEvent() {
+	case api.Event_RUN_POD_SANDBOX:
+		return &api.Empty{}, s.ask(ctx, s.sandbox(req.GetPod()), atStart)
+	case api.Event_START_CONTAINER:
+		return &api.Empty{}, s.askLater(ctx, req.GetPod().GetId())
+	default:
 		return &api.Empty{}, nil
 	}
-	return &api.Empty{}, s.ask(ctx, s.sandbox(req.GetPod()), atStart)
 }
 
 // createContainer decides about a sandbox that was not decided at connecting.
 func (s *session) createContainer(ctx context.Context,
 	req *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
+	return &api.CreateContainerResponse{}, s.askLater(ctx, req.GetPod().GetId())
+}
+
+// startContainer does the same for a container that was created before.
+func (s *session) startContainer(ctx context.Context,
+	req *api.StartContainerRequest) (*api.StartContainerResponse, error) {
+	return &api.StartContainerResponse{}, s.askLater(ctx, req.GetPod().GetId())
+}
+
+// askLater decides about a sandbox that was not decided at connecting, if it is one.
+func (s *session) askLater(ctx context.Context, id string) error {
 	s.mu.Lock()
-	one, undecided := s.undecided[req.GetPod().GetId()]
+	one, undecided := s.undecided[id]
 	s.mu.Unlock()
 	if !undecided {
-		return &api.CreateContainerResponse{}, nil
+		return nil
 	}
 	err := s.ask(ctx, one, atContainer)
 	if err == nil {
 		s.mu.Lock()
-		delete(s.undecided, one.id)
+		delete(s.undecided, id)
 		s.mu.Unlock()
 	}
-	return &api.CreateContainerResponse{}, err
+	return err
 }
 
 // ask decides about a sandbox within the limit. An error refuses it.
 func (s *session) ask(ctx context.Context, one sandbox, when moment) error {
 	s.mu.Lock()
-	limit := s.limits.one
+	limit, elsewhere := s.limits.one, s.elsewhere
 	s.mu.Unlock()
 	began := time.Now()
-	v := s.guard.decideWithin(ctx, limit, one, isNew)
+	v := verdict{outcome: passed}
+	switch {
+	case elsewhere:
+	case when == atStart:
+		v = s.guard.decideWithin(ctx, limit, one, isNew)
+	default:
+		v = s.guard.decideWithin(ctx, limit, one, idles)
+	}
 	if v.outcome == refused {
 		v.err = one.refusal(v)
 	}
@@ -241,17 +265,21 @@ func (s *session) synchronize(ctx context.Context,
 	if req.GetMore() {
 		return &api.SynchronizeResponse{More: true}, nil
 	}
-	undecided := s.guard.catchUp(ctx, limit, all)
+	elsewhere, undecided := !s.guard.knownTo(all), map[string]sandbox{}
+	if !elsewhere {
+		undecided = s.guard.catchUp(ctx, limit, all)
+		s.guard.metrics.present()
+	}
 	s.mu.Lock()
-	s.undecided, s.synchronized = undecided, true
+	s.undecided, s.elsewhere, s.synchronized = undecided, elsewhere, true
 	s.mu.Unlock()
-	if !s.guard.knownTo(all) {
-		s.guard.deps.Log.Warn("another container runtime runs this node's pods: they start "+
-			"unguarded", zap.String("path", s.guard.cfg.Socket))
+	path := zap.String("path", s.guard.cfg.Socket)
+	if elsewhere {
+		s.guard.log(zap.WarnLevel, "another container runtime runs this node's pods: they start "+
+			"unguarded", path)
 		return &api.SynchronizeResponse{}, nil
 	}
-	s.guard.metrics.present()
-	s.guard.deps.Log.Info("connected to container runtime", zap.String("path", s.guard.cfg.Socket),
+	s.guard.log(zap.InfoLevel, "connected to container runtime", path,
 		zap.Int("sandboxes", len(all.sandboxes)), zap.Int("undecided", len(undecided)))
 	return &api.SynchronizeResponse{}, nil
 }

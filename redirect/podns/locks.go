@@ -15,6 +15,9 @@ type Locks struct {
 // Lock waits until nobody else has the namespace of an ID, or ctx ends.
 func (l *Locks) Lock(ctx context.Context, id ID) (unlock func(), err error) {
 	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		l.mu.Lock()
 		other, taken := l.held[id]
 		if !taken {

@@ -197,6 +197,11 @@ func (s *Server) CreateContainer(pod Pod, container Container) (time.Duration, e
 	return took, err
 }
 
+// StartContainer tells plugins that a container of a pod, which was created before, starts.
+func (s *Server) StartContainer(pod Pod, container Container) (time.Duration, error) {
+	return s.call(request{Do: line.StartContainer, Pod: &pod, Container: &container})
+}
+
 // StopPodSandbox tells plugins that a pod stops.
 func (s *Server) StopPodSandbox(pod Pod) (time.Duration, error) {
 	return s.call(request{Do: line.StopPodSandbox, Pod: &pod})

@@ -24,6 +24,7 @@ type State int
 // States, by NRI's numbers.
 const (
 	Created State = 1
+	Paused  State = 2
 	Running State = 3
 	Stopped State = 4
 )

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,7 +34,8 @@ type process struct {
 	encoder *json.Encoder
 }
 
-// start runs a program, and calls hear with each of its events.
+// start runs a program, and calls hear with each of its events. It ends with its standard input: a
+// signal at the death of the parent would come when that thread ends which has started it.
 func start(cmd *exec.Cmd, hear func(line.Message)) (*process, error) {
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -45,7 +45,6 @@ func start(cmd *exec.Cmd, hear func(line.Message)) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}

@@ -29,6 +29,7 @@ const (
 	StopPodSandbox   = "stop_pod_sandbox"
 	RemovePodSandbox = "remove_pod_sandbox"
 	CreateContainer  = "create_container"
+	StartContainer   = "start_container"
 )
 
 // What a program says unasked.

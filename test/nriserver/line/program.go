@@ -31,6 +31,9 @@ type Library[P Pod, C Container] struct {
 	Block             func() (unblock func())
 	Run, Stop, Remove func(context.Context, P) error
 	Create            func(context.Context, P, C) error
+
+	// StartContainer tells plugins that a container starts.
+	StartContainer func(ctx context.Context, pod P, container C) error
 }
 
 // Settings come from the command line.
@@ -129,6 +132,8 @@ func (p *Program[P, C]) answer(ctx context.Context, q Request[P, C], l Library[P
 		if err = l.Create(ctx, q.Pod, q.Container); err == nil {
 			p.change(func() { p.containers = append(p.containers, q.Container) })
 		}
+	case StartContainer:
+		err = l.StartContainer(ctx, q.Pod, q.Container)
 	case StopPodSandbox:
 		err = l.Stop(ctx, q.Pod)
 	case RemovePodSandbox:

@@ -53,6 +53,11 @@ func library(r *nri.Adaptation) line.Library[*nri.PodSandbox, *nri.Container] {
 		Remove: func(ctx context.Context, pod *nri.PodSandbox) error {
 			return r.RemovePodSandbox(ctx, &nri.RemovePodSandboxRequest{Pod: pod})
 		},
+		StartContainer: func(ctx context.Context, pod *nri.PodSandbox,
+			container *nri.Container) error {
+			return r.StartContainer(ctx,
+				&nri.StartContainerRequest{Pod: pod, Container: container})
+		},
 		Create: func(ctx context.Context, pod *nri.PodSandbox, container *nri.Container) error {
 			_, err := r.CreateContainer(ctx,
 				&nri.CreateContainerRequest{Pod: pod, Container: container})

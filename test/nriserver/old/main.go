@@ -59,6 +59,11 @@ func library(r *nri.Adaptation) line.Library[*nri.PodSandbox, *nri.Container] {
 		Run:    event(r.RunPodSandbox),
 		Stop:   event(r.StopPodSandbox),
 		Remove: event(r.RemovePodSandbox),
+		StartContainer: func(ctx context.Context, pod *nri.PodSandbox,
+			container *nri.Container) error {
+			return r.StartContainer(ctx,
+				&nri.StateChangeEvent{Pod: pod, Container: container})
+		},
 		Create: func(ctx context.Context, pod *nri.PodSandbox, container *nri.Container) error {
 			_, err := r.CreateContainer(ctx,
 				&nri.CreateContainerRequest{Pod: pod, Container: container})
