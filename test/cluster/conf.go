@@ -27,6 +27,7 @@ type facts struct {
 	DNS     string
 	Subnets []string
 	Taints  []corev1.Taint
+	NRI     NRI
 }
 
 func (f facts) fill(name string) []byte {

@@ -24,9 +24,22 @@ const (
 	Containerd1 Runtime = "containerd1" // 1.6, Debian's package, with Debian's runc
 )
 
+// NRI says what a Containerd2 does with plugins that connect to it. Without, it asks them, as it
+// does unless it is configured.
+type NRI string
+
+// What else it can be configured for.
+const (
+	// NRIValidates has it create no container whose pod's annotations require plugins that are not
+	// connected.
+	NRIValidates NRI = "validates"
+	NRIOff       NRI = "off" // it has no socket for plugins
+)
+
 // NodeOptions say what a node is like.
 type NodeOptions struct {
 	Runtime Runtime
+	NRI     NRI
 	Taints  []corev1.Taint // from the moment the node registers
 }
 
@@ -155,6 +168,10 @@ func (c *Cluster) launchNode(t testing.TB, o NodeOptions) *Node {
 
 func (n *Node) disk() string { return "/run/cluster/disks/" + n.Name }
 
+// DiskFile is File for what lies on the node's disk itself, see the package's comment: it holds
+// over reboots, and while the node is killed.
+func (n *Node) DiskFile(path string) string { return n.cluster.site.file(n.disk() + "/own" + path) }
+
 func (n *Node) boot(t testing.TB) {
 	t.Helper()
 	err := makeCgroup(n.cgroup())
@@ -194,7 +211,7 @@ func (n *Node) install(t testing.TB, o NodeOptions) {
 	t.Helper()
 	c, a, m := n.cluster, n.cluster.authority, n.machine
 	facts := facts{
-		Name: n.Name, Cgroup: n.cgroup(), Pause: pauseImage, Taints: o.Taints,
+		Name: n.Name, Cgroup: n.cgroup(), Pause: pauseImage, Taints: o.Taints, NRI: o.NRI,
 		DNS: c.families.of(ClusterDNS, ClusterDNSv6)[0], Subnets: podSubnets(c.families, n.index),
 	}
 	err := errors.Join(

@@ -275,16 +275,26 @@ func positive(v float64) bool { return v > 0 }
 // be none.
 func killAgent(t *testing.T, n *cluster.Node) {
 	t.Helper()
+	signalAgent(t, n, "KILL")
+}
+
+// signalAgent sends a signal to the processes of a node's agents, and returns how many there are.
+func signalAgent(t *testing.T, n *cluster.Node, signal string) int {
+	t.Helper()
 	all, err := filepath.Glob(n.File("/proc") + "/[0-9]*")
 	if err != nil {
 		t.Fatal(err)
 	}
+	sent := 0
 	for _, p := range all {
 		command, _ := os.ReadFile(p + "/cmdline") // it may have ended
 		if strings.HasPrefix(string(command), "/sidecar-cni-installer\x00run\x00") {
-			_, _ = n.Try("", "kill", "-KILL", filepath.Base(p)) // it may have ended
+			if _, err := n.Try("", "kill", "-"+signal, filepath.Base(p)); err == nil {
+				sent++
+			} // else it has ended
 		}
 	}
+	return sent
 }
 
 // readFile reads a file of a node.

@@ -37,16 +37,26 @@ type stream struct {
 	made  int
 	ready map[string]bool // by name: those that have been ready
 	alive []string        // of these, the ones that were not deleted, the oldest first
+	seen  func(*corev1.Pod) error
+	keeps int // pods that are alive on each node
 }
 
 // stream creates pods in a namespace of its own until it is ended. The nodes take turns.
 func (r *rig) stream(t *testing.T, space string, every time.Duration,
 	pod func(space, name string) *corev1.Pod) *stream {
 	t.Helper()
-	r.namespace(t, space, "restricted")
+	return r.streamSeen(t, &stream{space: space, seen: validatedAtOnce, keeps: mostReady}, every,
+		pod)
+}
+
+// streamSeen has each pod seen when it is ready for the first time, before it can be deleted.
+func (r *rig) streamSeen(t *testing.T, s *stream, every time.Duration,
+	pod func(space, name string) *corev1.Pod) *stream {
+	t.Helper()
+	r.namespace(t, s.space, "restricted")
 	ctx, stop := context.WithCancel(t.Context())
-	s := &stream{rig: r, space: space, stop: stop, done: make(chan error, 1), began: time.Now(),
-		ready: map[string]bool{}}
+	s.rig, s.stop, s.done, s.began, s.ready = r, stop, make(chan error, 1), time.Now(),
+		map[string]bool{}
 	go func() { s.done <- s.run(ctx, every, pod) }()
 	t.Cleanup(stop)
 	return s
@@ -75,7 +85,7 @@ func (s *stream) run(ctx context.Context, every time.Duration,
 			if p, ok := event.Object.(*corev1.Pod); ok && cluster.Ready(p) == nil &&
 				!s.ready[p.Name] {
 				s.ready[p.Name], s.alive = true, append(s.alive, p.Name)
-				if err := validatedAtOnce(p); err != nil {
+				if err := s.seen(p); err != nil {
 					return err
 				}
 			}
@@ -119,7 +129,7 @@ func (s *stream) create(ctx context.Context, pod *corev1.Pod) error {
 
 // retire deletes the oldest pod if there are too many.
 func (s *stream) retire(ctx context.Context) error {
-	if len(s.alive) < mostReady*s.rig.nodes {
+	if len(s.alive) < s.keeps*s.rig.nodes {
 		return nil
 	}
 	oldest := s.alive[0]

@@ -91,14 +91,17 @@ func (r *rig) confRewritten(t *testing.T) {
 // awaitEntryIn waits until the runtimes run the entry in the network of a file, as the agents say.
 func (r *rig) awaitEntryIn(t *testing.T, file string) {
 	t.Helper()
-	r.eachNode(func(n *cluster.Node) {
-		r.Await(t, "the agent of "+n.Name, func(ctx context.Context) error {
-			said, err := r.readyz(ctx, n)
-			if err == nil && !strings.HasPrefix(said, "ready: "+file+" runs our entry from ") {
-				err = fmt.Errorf("it says %q", said)
-			}
-			return err
-		})
+	r.eachNode(func(n *cluster.Node) { r.awaitEntryOf(t, n, file) })
+}
+
+func (r *rig) awaitEntryOf(t *testing.T, n *cluster.Node, file string) {
+	t.Helper()
+	r.Await(t, "the agent of "+n.Name, func(ctx context.Context) error {
+		said, err := r.readyz(ctx, n)
+		if err == nil && !strings.HasPrefix(said, "ready: "+file+" runs our entry from ") {
+			err = fmt.Errorf("it says %q", said)
+		}
+		return err
 	})
 }
 

@@ -6,7 +6,10 @@
 //	actor dns                        a server of names, which answers who asked
 //	actor proxy sidecar              a transparent proxy, which prints whom each caller meant
 //	actor istio-iptables ...         what istio-validation does: fails with 126 where rules are missing
+//	actor look                       whether the pod is redirected as it starts: "redirected" or "open"
 //	actor copy FROM TO               what the init container of a network does: writes its CNI configuration file
+//
+// Called as a CNI plugin it is one of another mesh, see foreign.go.
 //
 // Everything is printed as lines of JSON.
 package main
@@ -32,6 +35,9 @@ func main() {
 }
 
 func run(out io.Writer, args []string) error {
+	if command := os.Getenv("CNI_COMMAND"); command != "" {
+		return servePlugin(command, os.Stdin, out)
+	}
 	if len(args) == 0 {
 		return errors.New("want a role")
 	}
@@ -49,6 +55,8 @@ func run(out io.Writer, args []string) error {
 		return serveProxy(lines)
 	case "istio-iptables":
 		return validate()
+	case "look":
+		return look(lines)
 	case "copy":
 		return copyFile(args[1:])
 	default:
