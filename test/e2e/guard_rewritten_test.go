@@ -56,7 +56,7 @@ func (g *guarded) takenOutOften(t *testing.T, space string) count {
 		seen.add(p, found)
 		return err
 	}
-	s := g.streamSeen(t, &stream{space: space, keeps: mostReady, seen: see}, often, func(space, name string) *corev1.Pod {
+	s := g.streamSeen(t, &stream{space: space, keeps: 15, seen: see}, often, func(space, name string) *corev1.Pod {
 		made++
 		if made%5 == 0 {
 			return lookingPlain(space, name)

@@ -47,6 +47,7 @@ func TestGuard(t *testing.T) {
 	}{
 		{"redirects as the plugin does", g.asThePlugin},
 		{"another tool redirects the pod", g.foreign},
+		{"the pod brings istio-init", g.brings},
 		{"the entry is taken out again and again", g.takenOutGuarded},
 		{"the agent is upgraded", g.upgraded},
 		{"the agent is stopped", g.stopped},
