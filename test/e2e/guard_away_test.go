@@ -52,16 +52,20 @@ func (g *guarded) stopped(t *testing.T) {
 	signalAgent(t, g.node, "CONT")
 	g.expectLook(t, requires, "redirected")
 	t.Logf("it was ready %s after the agent went on", took(began))
-	g.awaitCounted(t, l, "stopped-without")
+	g.awaitFound(t, l, "stopped-without")
 	g.putBack(t)
 	g.awaitEntryIn(t, primary)
 }
 
-// awaitCounted waits until the agents have said of pods that they were open, and ends the log.
-func (g *guarded) awaitCounted(t *testing.T, l *agentLog, names ...string) []said {
+// foundAs are the guard's words for an open pod that it finds: one whose first container has ended
+// already is redirected before the next one.
+var foundAs = []string{"open", "redirected"}
+
+// awaitFound waits until the agents have said that they have found open pods, and ends the log.
+func (g *guarded) awaitFound(t *testing.T, l *agentLog, names ...string) []said {
 	t.Helper()
 	g.Await(t, "the guard to find open pods", func(context.Context) error {
-		found := byPod(pick(l.sofar(), "open"))
+		found := byPod(pick(l.sofar(), foundAs...))
 		for _, name := range names {
 			if found[name] == 0 {
 				return fmt.Errorf("%s is not among %v", name, found)
@@ -113,12 +117,13 @@ func (g *guarded) killed(t *testing.T) {
 		}
 	}
 	g.expectNoFailedPlain(t, space)
-	said := g.awaitCounted(t, l, open...)
-	t.Logf("the agent was killed %d times in %s: of %d meshed pods %d were open, and each of them was "+
-		"counted; of %d that require the guard none; %d others started; the guard redirected %d",
-		kills, killFor, total["meshed"], len(open), total["requiring"], total["plain"],
-		len(pick(said, "redirected")))
-	for name := range byPod(pick(said, "open")) {
+	said := g.awaitFound(t, l, open...)
+	counted := byPod(pick(said, "open"))
+	t.Logf("the agent was killed %d times in %s: of %d meshed pods %d were open, and each of them "+
+		"was found; of %d that require the guard none was; %d others started; the guard counted %d "+
+		"as open and redirected %d", kills, killFor, total["meshed"], len(open),
+		total["requiring"], total["plain"], len(counted), len(byPod(pick(said, "redirected"))))
+	for name := range counted {
 		if !slices.Contains(open, name) && strings.HasPrefix(name, "pod-") {
 			t.Errorf("%s was counted as open, and was not", name)
 		}
@@ -146,12 +151,29 @@ func (g *guarded) killWhenConnected(t *testing.T, l *agentLog) {
 	<-second.C
 	before := len(connections(l.sofar()))
 	killAgent(t, g.node)
+	g.deleteAgents(t)
+	g.awaitConnections(t, l, before+1)
+}
+
+// deleteAgents has the DaemonSet make new pods.
+func (g *guarded) deleteAgents(t *testing.T) {
+	t.Helper()
 	if err := g.Client().CoreV1().Pods(home).DeleteCollection(t.Context(),
 		metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))},
 		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + release}); err != nil {
 		t.Fatal(err)
 	}
-	g.awaitConnections(t, l, before+1)
+}
+
+// awayWithImage takes the agent's image from the node, as if it had to be pulled again.
+func (g *guarded) awayWithImage(t *testing.T) {
+	t.Helper()
+	all := g.node.Run(t, "", "ctr", "--namespace=k8s.io", "images", "list", "--quiet")
+	for name := range strings.FieldsSeq(all) {
+		if strings.Contains(name, "sidecar-cni/sidecar-cni:") {
+			g.node.Run(t, "", "ctr", "--namespace=k8s.io", "images", "remove", "--sync", name)
+		}
+	}
 }
 
 func (g *guarded) awaitConnections(t *testing.T, l *agentLog, wanted int) {
@@ -200,9 +222,17 @@ func (g *guarded) rebooted(t *testing.T) {
 		pods[i] = g.ready(t, p)
 	}
 	l := g.followAgents(t)
+	g.awayWithImage(t) // so that it is not there before the pods
 	g.node.Kill(t)
 	g.takeOut(t)
 	g.node.Start(t)
+	for _, p := range pods {
+		if kindOf(p) != "requiring" {
+			g.AwaitPod(t, p.Namespace, p.Name, startedAnew)
+		}
+	}
+	loadProduct(t, g.node)
+	g.deleteAgents(t) // or the kubelet would take its time with the image
 	open := []string{}
 	for _, p := range pods {
 		p = g.AwaitPod(t, p.Namespace, p.Name, startedAnew)
@@ -223,7 +253,7 @@ func (g *guarded) rebooted(t *testing.T) {
 	if len(open) == 0 {
 		t.Error("no pod came up open, so nothing was tested")
 	}
-	g.expectFoundInTime(t, g.awaitCounted(t, l, open...), open)
+	g.expectFoundInTime(t, g.awaitFound(t, l, open...), open)
 	t.Logf("after the reboot %d of %d meshed pods came up open", len(open), each)
 	g.awaitEntryIn(t, primary)
 }

@@ -17,7 +17,7 @@ const foreignRules = `*nat
 :ISTIO_IN_REDIRECT - [0:0]
 -A OUTPUT -p tcp -j ISTIO_OUTPUT
 -A PREROUTING -p tcp -j ISTIO_INBOUND
--A ISTIO_OUTPUT ! -d LOOPBACK -o lo -m owner --uid-owner 1337 -j ISTIO_IN_REDIRECT
+-A ISTIO_OUTPUT -d PASSTHROUGH -j ISTIO_IN_REDIRECT
 -A ISTIO_OUTPUT -m owner --uid-owner 1337 -j RETURN
 -A ISTIO_OUTPUT -j ISTIO_REDIRECT
 -A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001
@@ -41,11 +41,11 @@ func servePlugin(command string, in io.Reader, out io.Writer) error {
 	if err := json.NewDecoder(in).Decode(&conf); err != nil {
 		return err
 	}
-	for program, loopback := range map[string]string{
-		"iptables-restore": "127.0.0.1/32", "ip6tables-restore": "::1/128",
+	for program, passthrough := range map[string]string{
+		"iptables-restore": "127.0.0.6", "ip6tables-restore": "::6",
 	} {
 		cmd := exec.Command("nsenter", "--net="+os.Getenv("CNI_NETNS"), program)
-		cmd.Stdin = strings.NewReader(strings.ReplaceAll(foreignRules, "LOOPBACK", loopback))
+		cmd.Stdin = strings.NewReader(strings.ReplaceAll(foreignRules, "PASSTHROUGH", passthrough))
 		if said, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("run %s: %w: %s", program, err, said)
 		}
