@@ -21,8 +21,9 @@ import (
 // record, and the record goes with the pod.
 func (g *guarded) asThePlugin(t *testing.T) {
 	capturing := func(name string) *corev1.Pod {
-		p := meshed("shop", name, mesh{dns: true})
-		p.Spec.InitContainers = []corev1.Container{actor("look", proxyUser, "look")}
+		p := newPod("shop", name)
+		mesh{dns: true}.inject(&p.ObjectMeta, &p.Spec)
+		p.Spec.InitContainers[0].Args = []string{"look"}
 		return on(g.node.Name, p)
 	}
 	missed := func(name string) *corev1.Pod {
@@ -123,7 +124,7 @@ func (g *guarded) foreign(t *testing.T) {
 func (g *guarded) brings(t *testing.T) {
 	defer g.keepOut(t, g.theirs)()
 	p := on(g.node.Name, meshed("lax", "with-init", mesh{init: true}))
-	// It looks, and leaves things as they are.
+	// It leaves things as they are.
 	p.Spec.InitContainers[0].Args = []string{"look"}
 	g.create(t, p)
 	g.expectUntouched(t, g.ready(t, p))

@@ -148,13 +148,16 @@ func immutable(t *testing.T, path string, wanted bool) {
 // required is the annotation that has the validator give a pod no container without the guard.
 const required = "required-plugins.noderesource.dev/pod"
 
-// looking is a meshed pod whose first container looks whether it is redirected, and that starts in
-// either case.
+// looking is a meshed pod whose only container looks whether it is redirected, before it becomes
+// the proxy. It starts in either case.
 func looking(space, name string) *corev1.Pod {
-	p := small(space, name)
-	p.Spec.InitContainers = []corev1.Container{actor("look", proxyUser, "look")}
+	p := unvalidated(space, name)
+	p.Spec.Containers[0].Env = append(p.Spec.Containers[0].Env, look)
 	return p
 }
+
+// look has a container look first of all.
+var look = corev1.EnvVar{Name: "LOOK", Value: "true"}
 
 // requiring is one that starts only under a guard.
 func requiring(space, name string) *corev1.Pod {
@@ -166,14 +169,15 @@ func requiring(space, name string) *corev1.Pod {
 // lookingPlain is a pod that is not meshed.
 func lookingPlain(space, name string) *corev1.Pod {
 	p := newPod(space, name)
-	p.Spec.InitContainers = []corev1.Container{actor("look", proxyUser, "look")}
+	p.Spec.Containers = []corev1.Container{actor("app", proxyUser, "app")}
+	p.Spec.Containers[0].Env = []corev1.EnvVar{look}
 	return p
 }
 
-// looks is what a pod's first containers have found, one for each of its sandboxes of which the
-// node keeps the log.
+// looks is what a pod's containers have found when they started, of those that look and whose logs
+// the node keeps.
 func (g *guarded) looks(pod *corev1.Pod) ([]string, error) {
-	logs, err := filepath.Glob(g.node.DiskFile(fmt.Sprintf("/var/log/pods/%s_%s_%s/look/*.log",
+	logs, err := filepath.Glob(g.node.DiskFile(fmt.Sprintf("/var/log/pods/%s_%s_%s/*/*.log",
 		pod.Namespace, pod.Name, pod.UID)))
 	if err != nil {
 		return nil, err
@@ -187,19 +191,18 @@ func (g *guarded) looks(pod *corev1.Pod) ([]string, error) {
 		for lines := bufio.NewScanner(strings.NewReader(string(content))); lines.Scan(); {
 			var look struct{ Found string }
 			_, text, _ := strings.Cut(lines.Text(), "{")
-			if err := json.Unmarshal([]byte("{"+text), &look); err != nil {
-				return nil, fmt.Errorf("the first container of %s says %q", pod.Name, lines.Text())
+			if json.Unmarshal([]byte("{"+text), &look) == nil && look.Found != "" {
+				found = append(found, look.Found)
 			}
-			found = append(found, look.Found)
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("the first container of %s has not said anything", pod.Name)
+		return nil, fmt.Errorf("no container of %s has found anything", pod.Name)
 	}
 	return found, nil
 }
 
-// expectLook waits for a pod, and wants its first container to have found it as told.
+// expectLook waits for a pod, and wants its containers to have found it as told.
 func (g *guarded) expectLook(t *testing.T, pod *corev1.Pod, want string) *corev1.Pod {
 	t.Helper()
 	pod = g.ready(t, pod)
@@ -208,7 +211,7 @@ func (g *guarded) expectLook(t *testing.T, pod *corev1.Pod, want string) *corev1
 		t.Fatal(err)
 	}
 	if slices.ContainsFunc(found, func(f string) bool { return f != want }) {
-		t.Errorf("the first container of %s found it %q, want %q", pod.Name, found, want)
+		t.Errorf("the containers of %s found it %q, want %q", pod.Name, found, want)
 	}
 	return pod
 }

@@ -6,7 +6,8 @@
 //	actor dns                        a server of names, which answers who asked
 //	actor proxy sidecar              a transparent proxy, which prints whom each caller meant
 //	actor istio-iptables ...         what istio-validation does: fails with 126 where rules are missing
-//	actor look                       whether the pod is redirected as it starts: "redirected" or "open"
+//	actor look                       whether the pod is redirected as it starts: "redirected" or "open";
+//	                                 with LOOK=true each role does this first
 //	actor copy FROM TO               what the init container of a network does: writes its CNI configuration file
 //
 // Called as a CNI plugin it is one of another mesh, see foreign.go.
@@ -42,6 +43,11 @@ func run(out io.Writer, args []string) error {
 		return errors.New("want a role")
 	}
 	lines := json.NewEncoder(out)
+	if os.Getenv("LOOK") != "" {
+		if err := look(lines); err != nil {
+			return err
+		}
+	}
 	switch role := args[0]; role {
 	case "app":
 		return serveApp(lines)

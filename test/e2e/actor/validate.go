@@ -61,6 +61,7 @@ func validateFamily(from, to string) error {
 		if err != nil {
 			return err
 		}
+		defer l.Close() // the proxy may come after it
 		go func() {
 			c, err := l.Accept()
 			if err != nil {
