@@ -12,6 +12,7 @@ BENCH    ?= .
 FUZZ     ?= .
 FUZZTIME ?= 30s
 REBOOTS  ?= 10
+WRITES   ?= 50
 
 # program=folder; a folder that is not there yet is passed over
 programs := sidecar-cni=plugin sidecar-cni-installer=installer sidecarctl=sidecarctl
@@ -93,10 +94,12 @@ e2e: ## a real cluster: kubelets on two generations of containerd, our chart and
 	go test -tags e2e -count=1 -p 1 -json -timeout 45m $(if $(RUN),-run '$(RUN)') $(ARGS) ./test/cluster/... ./deployments/... ./test/e2e/... | $(summarize)
 
 # What is to be read is what it measured, which the summary of a run that passes leaves out.
-soak: ## a node whose network writes its file at each boot, rebooted REBOOTS (10) times; needs root
+soak: ## a node rebooted REBOOTS (10) times, an entry taken out WRITES (50) times, what the guard costs; needs root
 	$(needs) soak e2e
 	go run ./test/cluster/setup
 	REBOOTS=$(REBOOTS) go test -tags e2e -count=1 -v -timeout 2h -run '^TestBoot$$' $(ARGS) ./test/e2e
+	WRITES=$(WRITES) go test -tags e2e -count=1 -v -timeout 1h -run '^TestGuard$$/entry' $(ARGS) ./test/e2e
+	go test -tags e2e,soak -count=1 -v -timeout 1h -run '^TestGuardCrowd$$' $(ARGS) ./test/e2e
 
 race: ## all tests under the race detector; needs gcc
 	$(needs) race

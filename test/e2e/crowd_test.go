@@ -23,10 +23,10 @@ const crowdSize = 100
 func TestCrowd(t *testing.T) {
 	r := start(t, cluster.Options{Nodes: oneNode})
 	r.eachNode(func(n *cluster.Node) { loadProduct(t, n) })
-	before, _ := r.crowd(t, "before")
+	before, _ := r.crowd(t, "before", crowdSize)
 	r.expectDeletable(t, "before")
 	r.install(t)
-	after, all := r.crowd(t, "after")
+	after, all := r.crowd(t, "after", crowdSize)
 	r.expectNoFailedSandbox(t, "after")
 	for i := range all {
 		r.expectRedirected(t, &all[i])
@@ -51,7 +51,7 @@ func (e effort) String() string {
 }
 
 // crowd waits with one watch, so as not to be much of what it counts.
-func (r *rig) crowd(t *testing.T, space string) (effort, []corev1.Pod) {
+func (r *rig) crowd(t *testing.T, space string, size int) (effort, []corev1.Pod) {
 	t.Helper()
 	r.namespace(t, space, "restricted")
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -63,14 +63,14 @@ func (r *rig) crowd(t *testing.T, space string) (effort, []corev1.Pod) {
 	}
 	defer events.Stop()
 	requests, begin := r.requests(t), time.Now()
-	for i := range crowdSize {
+	for i := range size {
 		r.create(t, on("node0", unvalidated(space, fmt.Sprintf("pod-%d", i))))
 	}
 	ready := map[string]bool{}
-	for len(ready) < crowdSize {
+	for len(ready) < size {
 		event, open := <-events.ResultChan()
 		if !open {
-			t.Fatalf("%d of %d pods are ready after %s", len(ready), crowdSize, time.Since(begin))
+			t.Fatalf("%d of %d pods are ready after %s", len(ready), size, time.Since(begin))
 		}
 		if p, ok := event.Object.(*corev1.Pod); ok && cluster.Ready(p) == nil {
 			ready[p.Name] = true

@@ -3,7 +3,8 @@
 //
 //	make e2e                  all scenarios
 //	make e2e RUN=Traffic      one
-//	make soak REBOOTS=50      TestBoot, with so many reboots
+//	make soak REBOOTS=50      TestBoot, with so many reboots; TestGuard's entry taken out for a
+//	                          minute; TestGuardCrowd
 //
 // The pods are shaped as Istio's injector shapes them where a CNI plugin is in charge: without
 // istio-init, and with istio-validation, which does not let a pod start whose rules are missing.

@@ -27,7 +27,8 @@ func (g *guarded) asThePlugin(t *testing.T) {
 		return on(g.node.Name, p)
 	}
 	missed := func(name string) *corev1.Pod {
-		defer g.keepOut(t, g.theirs)()
+		putBack := g.keepOut(t, g.theirs)
+		defer putBack()
 		p := capturing(name)
 		g.create(t, p)
 		p = g.expectLook(t, p, "redirected")
@@ -122,7 +123,8 @@ func (g *guarded) foreign(t *testing.T) {
 
 // brings: with our entry out, a pod that brings istio-init is left to it.
 func (g *guarded) brings(t *testing.T) {
-	defer g.keepOut(t, g.theirs)()
+	putBack := g.keepOut(t, g.theirs)
+	defer putBack()
 	p := on(g.node.Name, meshed("lax", "with-init", mesh{init: true}))
 	// It leaves things as they are.
 	p.Spec.InitContainers[0].Args = []string{"look"}
@@ -136,7 +138,7 @@ func (g *guarded) upgraded(t *testing.T) {
 	g.loadOther(t)
 	l := g.followAgents(t)
 	s := g.stream(t, "upgraded", often, small)
-	g.helmRun(t, "upgrade", chart(t, append([]string{"way=inline"}, other...)...)...)
+	g.helmRun(t, "upgrade", chart(t, append(other, inline...)...)...)
 	g.awaitProduct(t)
 	g.awaitGuard(t)
 	all := s.end(t)

@@ -56,13 +56,14 @@ func (g *guarded) takenOutOften(t *testing.T, space string) count {
 		seen.add(p, found)
 		return err
 	}
-	s := g.streamSeen(t, &stream{space: space, keeps: 15, seen: see}, often, func(space, name string) *corev1.Pod {
+	pod := func(space, name string) *corev1.Pod {
 		made++
 		if made%5 == 0 {
 			return lookingPlain(space, name)
 		}
 		return looking(space, name)
-	})
+	}
+	s := g.streamSeen(t, &stream{space: space, keeps: 15, seen: see}, often, pod)
 	tick := time.NewTicker(writeEvery)
 	defer tick.Stop()
 	for range times {

@@ -35,7 +35,7 @@ type guarded struct {
 func TestGuard(t *testing.T) {
 	r := start(t, cluster.Options{Nodes: []cluster.NodeOptions{{NRI: cluster.NRIValidates}}})
 	g := &guarded{rig: r, node: r.Node(0), theirs: readFile(t, r.Node(0), "/etc/cni/net.d/"+primary)}
-	r.install(t, "way=inline")
+	r.install(t, inline...)
 	g.awaitEntryIn(t, primary)
 	g.ours = readFile(t, g.node, "/etc/cni/net.d/"+primary)
 	g.awaitGuard(t)
@@ -61,6 +61,9 @@ func TestGuard(t *testing.T) {
 	}
 }
 
+// inline has our entry in the network's own file. That an image is missing is noticed at once.
+var inline = []string{"way=inline", "image.pullPolicy=Never"}
+
 // awaitGuard waits until the runtime asks the agent.
 func (g *guarded) awaitGuard(t *testing.T) {
 	t.Helper()
@@ -70,7 +73,7 @@ func (g *guarded) awaitGuard(t *testing.T) {
 // upgrade sets values of the chart, beside those that all have here.
 func (g *guarded) upgrade(t *testing.T, values ...string) {
 	t.Helper()
-	g.helmRun(t, "upgrade", chart(t, append(values, "way=inline")...)...)
+	g.helmRun(t, "upgrade", chart(t, append(values, inline...)...)...)
 	g.awaitProduct(t)
 	g.putBack(t)
 	g.awaitEntryIn(t, primary)

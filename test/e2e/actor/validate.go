@@ -56,12 +56,18 @@ func families() ([][2]string, error) {
 
 func validateFamily(from, to string) error {
 	called := make(chan netip.AddrPort, 2)
+	open := []net.Listener{}
+	defer func() { // the proxy may come after it
+		for _, l := range open {
+			l.Close()
+		}
+	}()
 	for _, port := range []string{"15001", "15006"} {
 		l, err := net.Listen("tcp", net.JoinHostPort(from, port))
 		if err != nil {
 			return err
 		}
-		defer l.Close() // the proxy may come after it
+		open = append(open, l)
 		go func() {
 			c, err := l.Accept()
 			if err != nil {
