@@ -4,7 +4,6 @@ package e2e_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,7 +44,7 @@ func (g *guarded) stopped(t *testing.T) {
 	g.expectLook(t, without, "open") // so it is that NRI fails open
 	g.awaitEvent(t, requires, "Failed", `required plugin "sidecar-cni" not present`)
 	p := g.AwaitPod(t, "shop", requires.Name, func(*corev1.Pod) error { return nil })
-	if found, err := g.looks(p); err == nil {
+	if found, err := g.tryLooks(p, allLogs); err == nil {
 		t.Errorf("its container has found it %q", found)
 	}
 	began = time.Now()
@@ -100,7 +99,7 @@ func (g *guarded) killed(t *testing.T) {
 		p := &all[i]
 		kind := kindOf(p)
 		total[kind]++
-		found, err := g.looks(p)
+		found, err := g.looks(t.Context(), p, allLogs)
 		if err != nil {
 			t.Error(err)
 		}
@@ -231,10 +230,12 @@ func (g *guarded) rebooted(t *testing.T) {
 	open := []string{}
 	for _, p := range pods {
 		p = g.AwaitPod(t, p.Namespace, p.Name, startedAnew)
-		last, err := g.lastLook(p)
+		again := fmt.Sprintf("%d.log", p.Status.ContainerStatuses[0].RestartCount)
+		found, err := g.looks(t.Context(), p, again)
 		if err != nil {
 			t.Fatal(err)
 		}
+		last := found[0]
 		switch kind := kindOf(p); {
 		case kind == "plain" && last != "open":
 			t.Errorf("%s, which is not meshed, was touched", p.Name)
@@ -278,16 +279,4 @@ func startedAnew(p *corev1.Pod) error {
 		}
 	}
 	return cluster.Ready(p)
-}
-
-// lastLook is what the first container of a pod's present sandbox has found.
-func (g *guarded) lastLook(p *corev1.Pod) (string, error) {
-	found, err := g.looks(p)
-	if err != nil {
-		return "", err
-	}
-	if len(found) == 0 {
-		return "", errors.New("nothing")
-	}
-	return found[len(found)-1], nil
 }

@@ -52,7 +52,7 @@ func (g *guarded) takenOutOften(t *testing.T, space string) count {
 	made := 0
 	seen := &findings{map[string][]string{}, map[string][]string{}}
 	see := func(p *corev1.Pod) error {
-		found, err := g.looks(p)
+		found, err := g.looks(t.Context(), p, allLogs)
 		seen.add(p, found)
 		return err
 	}

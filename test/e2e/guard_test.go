@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -177,11 +178,33 @@ func lookingPlain(space, name string) *corev1.Pod {
 	return p
 }
 
-// looks is what a pod's containers have found when they started, of those that look and whose logs
-// the node keeps.
-func (g *guarded) looks(pod *corev1.Pod) ([]string, error) {
-	logs, err := filepath.Glob(g.node.DiskFile(fmt.Sprintf("/var/log/pods/%s_%s_%s/*/*.log",
-		pod.Namespace, pod.Name, pod.UID)))
+// looks waits for what a pod's containers find when they start. A container runs a little earlier
+// than its log says so.
+func (g *guarded) looks(ctx context.Context, pod *corev1.Pod, logs string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	tick := time.NewTicker(logEvery)
+	defer tick.Stop()
+	for {
+		found, err := g.tryLooks(pod, logs)
+		if err == nil {
+			return found, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// allLogs are those of all times that a container was started.
+const allLogs = "*.log"
+
+// tryLooks is what they have found, of those that look and whose logs the node keeps.
+func (g *guarded) tryLooks(pod *corev1.Pod, name string) ([]string, error) {
+	logs, err := filepath.Glob(g.node.DiskFile(fmt.Sprintf("/var/log/pods/%s_%s_%s/*/%s",
+		pod.Namespace, pod.Name, pod.UID, name)))
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +232,7 @@ func (g *guarded) looks(pod *corev1.Pod) ([]string, error) {
 func (g *guarded) expectLook(t *testing.T, pod *corev1.Pod, want string) *corev1.Pod {
 	t.Helper()
 	pod = g.ready(t, pod)
-	found, err := g.looks(pod)
+	found, err := g.looks(t.Context(), pod, allLogs)
 	if err != nil {
 		t.Fatal(err)
 	}
