@@ -121,7 +121,7 @@ func (g *guarded) killed(t *testing.T) {
 		"as open and redirected %d", kills, killFor, total["meshed"], len(open),
 		total["requiring"], total["plain"], len(counted), len(byPod(pick(said, "redirected"))))
 	g.awaitEntryIn(t, primary)
-	g.expectDeletable(t, space)
+	g.deletePods(t, space)
 }
 
 // kindOf is what a pod is of those here.
@@ -151,9 +151,15 @@ func (g *guarded) killWhenConnected(t *testing.T, l *agentLog) {
 // deleteAgents has the DaemonSet make new pods.
 func (g *guarded) deleteAgents(t *testing.T) {
 	t.Helper()
-	if err := g.Client().CoreV1().Pods(home).DeleteCollection(t.Context(),
+	g.deletePods(t, home, "app.kubernetes.io/name="+release)
+}
+
+// deletePods deletes those with the labels. It does not wait until the node is done with them.
+func (g *guarded) deletePods(t *testing.T, space string, labels ...string) {
+	t.Helper()
+	if err := g.Client().CoreV1().Pods(space).DeleteCollection(t.Context(),
 		metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))},
-		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + release}); err != nil {
+		metav1.ListOptions{LabelSelector: strings.Join(labels, ",")}); err != nil {
 		t.Fatal(err)
 	}
 }

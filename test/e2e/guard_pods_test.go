@@ -160,7 +160,7 @@ func (g *guarded) upgraded(t *testing.T) {
 		}
 	}
 	g.expectAllRedirected(t, all)
-	g.expectDeletable(t, "upgraded")
+	g.deletePods(t, "upgraded")
 	g.upgrade(t)
 	g.awaitGuard(t)
 }
