@@ -135,7 +135,6 @@ func (g *guarded) brings(t *testing.T) {
 // upgraded: two agents are connected for a while; neither refuses, and neither writes what the
 // plugin has written.
 func (g *guarded) upgraded(t *testing.T) {
-	g.loadOther(t)
 	l := g.followAgents(t)
 	s := g.stream(t, "upgraded", often, small)
 	g.helmRun(t, "upgrade", chart(t, append(other, inline...)...)...)

@@ -37,6 +37,7 @@ func TestGuard(t *testing.T) {
 	r := start(t, cluster.Options{Nodes: []cluster.NodeOptions{{NRI: cluster.NRIValidates}}})
 	g := &guarded{rig: r, node: r.Node(0), theirs: readFile(t, r.Node(0), "/etc/cni/net.d/"+primary)}
 	r.install(t, inline...)
+	r.loadOther(t) // here, since nodes that join get it, too
 	g.awaitEntryIn(t, primary)
 	g.ours = readFile(t, g.node, "/etc/cni/net.d/"+primary)
 	g.awaitGuard(t)
