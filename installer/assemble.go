@@ -115,22 +115,19 @@ func (d *daemon) watchPods(s *settings) error {
 	}
 	d.guard = guard.New(guards, guard.Deps{
 		Find: d.pods.Find, Handler: d.classes.Handler, Backend: backend, Locks: locks,
-		InCharge: d.inCharge, Repair: d.repairer.Soon,
+		InCharge: func() bool { return d.shown.Now().InCharge() }, Repair: d.repairer.Soon,
 		Events: d.events, Registry: d.registry, Log: d.log,
 	})
 	return nil
 }
 
-// inCharge reports whether this agent decides about sandboxes: it has not been taken out, no newer
-// one is in its place, and no other mesh's plugin is in the chain. As long as nothing is known of
-// that, it does.
-func (d *daemon) inCharge() bool {
-	switch d.shown.Now().Why {
-	case reconcile.Uninstalled, reconcile.Superseded, reconcile.Reason(chain.OtherMesh):
-		return false
-	default:
-		return true
+// guarded waits until the node's pods are known, and the guard has looked at them.
+func (d *daemon) guarded(ctx context.Context) error {
+	if err := d.pods.WaitForSync(ctx); err != nil {
+		return err
 	}
+	d.guard.AwaitTried(ctx)
+	return ctx.Err()
 }
 
 // known waits until the node's pods are known, and whether this agent is in charge.

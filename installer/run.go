@@ -106,7 +106,7 @@ func (s *settings) runDaemon(ctx context.Context, log *zap.Logger, level zap.Ato
 		return d.shown.Serve(ctx, listener, pages.Sources{Metrics: d.registry, Level: level})
 	})
 	all.Go(func() error { return d.reconcileLoop(ctx) })
-	all.Go(func() error { d.repairer.Run(ctx, d.pods.WaitForSync, s.pods.every); return nil })
+	all.Go(func() error { d.repairer.Run(ctx, d.guarded, s.pods.every); return nil })
 	all.Go(func() error { d.guard.Run(ctx, d.known); return nil })
 	err = all.Wait()
 	log.Info("stopped agent", zap.Error(err))

@@ -42,9 +42,10 @@ func TestMain(m *testing.M) {
 }
 
 func guardAlone(socket string) {
+	ctx, cancel := context.WithCancel(context.Background())
 	go func() { // it ends with the test
 		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(0)
+		cancel()
 	}()
 	registry := prometheus.NewRegistry()
 	client, err := agent.NewClient(&rest.Config{Host: "http://127.0.0.1:1"})
@@ -59,7 +60,7 @@ func guardAlone(socket string) {
 		},
 		Events:   agent.NewEvents(client, "node-1", registry, zap.NewNop()),
 		Registry: registry, Log: zap.NewNop(),
-	}).Run(context.Background(), func(context.Context) error { return nil })
+	}).Run(ctx, func(context.Context) error { return nil })
 }
 
 // At connecting, sandboxes are told that were set up while the guard was away.

@@ -102,6 +102,9 @@ type Guard struct {
 	lines   chan func()         // of the log, which may block: no answer waits for it
 	dropped atomic.Int64        // lines that there was no room for
 
+	first sync.Once
+	tried chan struct{} // closed once it has connected, or has tried to
+
 	mu    sync.Mutex
 	known map[string]outcome // of sandboxes by id, when the guard last connected
 }
@@ -109,7 +112,8 @@ type Guard struct {
 // New returns a Guard. It does nothing before Run is called.
 func New(cfg Config, deps Deps) *Guard {
 	return &Guard{cfg: cfg, deps: deps, metrics: newMetrics(deps.Registry),
-		room: semaphore.NewWeighted(redirect.MaxRules), lines: make(chan func(), queued)}
+		room: semaphore.NewWeighted(redirect.MaxRules), lines: make(chan func(), queued),
+		tried: make(chan struct{})}
 }
 
 // queued is how many lines of the log can wait.
@@ -127,6 +131,7 @@ const (
 // Run guards until ctx ends: it connects when the socket is there, and again after each loss. known
 // waits until the node's pods are known, and its error is that of its context.
 func (g *Guard) Run(ctx context.Context, known func(context.Context) error) {
+	defer g.hasTried()
 	if g.cfg.Mode == Off {
 		return
 	}
@@ -143,6 +148,7 @@ func (g *Guard) Run(ctx context.Context, known func(context.Context) error) {
 	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, longestPause) {
 		began := time.Now()
 		synchronized, err := g.connect(ctx)
+		g.hasTried()
 		if noSocket(err) {
 			g.metrics.gone()
 		} else {
@@ -161,6 +167,23 @@ func (g *Guard) Run(ctx context.Context, known func(context.Context) error) {
 		case <-timer.C:
 		}
 		timer.Stop()
+	}
+}
+
+func (g *Guard) hasTried() { g.first.Do(func() { close(g.tried) }) }
+
+// triedTimeout is far more than a runtime takes that answers.
+const triedTimeout = 3 * time.Second
+
+// AwaitTried waits until the guard has heard which sandboxes there are, or has tried to, or ctx
+// ends, or some seconds are over. Who looks at running pods only then leaves those to the guard
+// that it knows better: it has their sandboxes' ids.
+func (g *Guard) AwaitTried(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, triedTimeout)
+	defer cancel()
+	select {
+	case <-g.tried:
+	case <-ctx.Done():
 	}
 }
 

@@ -273,6 +273,7 @@ func (s *session) synchronize(ctx context.Context,
 	s.mu.Lock()
 	s.undecided, s.elsewhere, s.synchronized = undecided, elsewhere, true
 	s.mu.Unlock()
+	s.guard.hasTried()
 	path := zap.String("path", s.guard.cfg.Socket)
 	if elsewhere {
 		s.guard.log(zap.WarnLevel, "another container runtime runs this node's pods: they start "+

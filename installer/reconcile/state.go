@@ -111,6 +111,13 @@ type State struct {
 // is to say, or the node is out.
 func (s State) Ready() bool { return s.Why == Effective || s.Why == Superseded || s.Out }
 
+// InCharge reports whether the agent decides about the node's pods: the node was not taken out, no
+// newer agent is in its place, and no other mesh's plugin is in the chain. As long as nothing is
+// known of that, it does.
+func (s State) InCharge() bool {
+	return s.Why != Uninstalled && s.Why != Superseded && s.Why != Reason(chain.OtherMesh)
+}
+
 // Failure is an error that decides about the state.
 type Failure struct {
 	Why Reason // the state's

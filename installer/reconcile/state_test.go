@@ -61,3 +61,13 @@ func TestReasonsAreWordsOfTheAPI(t *testing.T) {
 		seen[word] = true
 	}
 }
+
+func TestWhoIsInCharge(t *testing.T) {
+	t.Parallel()
+	for _, why := range Reasons() {
+		want := why != Uninstalled && why != Superseded && why != Reason(chain.OtherMesh)
+		if got := (State{Why: why}).InCharge(); got != want {
+			t.Errorf("%s: %t", why, got)
+		}
+	}
+}
