@@ -154,3 +154,17 @@ func (s *Spec) sharedUID(d *Decision) Mistakes {
 	}
 	return r.mistakes
 }
+
+// BeforeProxy names the init containers of a pod that run before its proxy does, so that what they
+// send is redirected to nobody. The whole pod has to be known.
+func BeforeProxy(pod Pod) []string {
+	if pod.Spec == nil {
+		return nil
+	}
+	var all []string
+	early, _ := pod.Spec.beforeProxy()
+	for _, c := range early {
+		all = append(all, c.Name)
+	}
+	return all
+}
