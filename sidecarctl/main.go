@@ -1,0 +1,104 @@
+// Sidecarctl answers questions about the redirection of pods: what a pod asks for, which rules it
+// gets, and where a connection goes.
+//
+//	sidecarctl explain -f web.yaml
+//	sidecarctl trace -f web.yaml --from app --to 10.10.0.43:5432
+//	sidecarctl rules shop/web-0 --format iptables
+//
+// It only reads. It ends with 0 where all is well, 1 after an error, 2 if the command line is
+// wrong, and 3 where something is not as it should be.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
+)
+
+// The exit codes.
+const (
+	exitError = 1
+	exitUsage = 2
+	exitAmiss = 3
+)
+
+//go:generate go test . -run TestPage -update
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	e := env{args: os.Args[1:], stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+		colour: term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == ""}
+	code := e.run(ctx)
+	stop()
+	os.Exit(code)
+}
+
+// env is what the program has of the world.
+type env struct {
+	args           []string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	colour         bool // standard output shows it
+}
+
+// amiss is the error of a command that has said all there is to say, and found something wrong.
+var errAmiss = errors.New("not as it should be")
+
+// usageError is about the command line.
+type usageError struct{ error }
+
+func (e *usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Errorf(format, args...)}
+}
+
+func (e env) run(ctx context.Context) int {
+	root := &cobra.Command{
+		Use:     "sidecarctl",
+		Short:   "Answers questions about the redirection of pods to their sidecars",
+		Version: version(), SilenceErrors: true, SilenceUsage: true,
+	}
+	root.SetArgs(e.args)
+	root.SetOut(e.stdout)
+	root.SetErr(e.stderr)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	root.AddCommand(e.commands()...)
+	err := root.ExecuteContext(ctx)
+	switch _, usage := errors.AsType[*usageError](err); {
+	case err == nil:
+		return 0
+	case errors.Is(err, errAmiss):
+		return exitAmiss
+	case usage || strings.HasPrefix(err.Error(), "unknown command"):
+		fmt.Fprintf(e.stderr, "sidecarctl: %s\n", view.Clean(oneLine(err)))
+		return exitUsage
+	}
+	fmt.Fprintf(e.stderr, "sidecarctl: %s\n", view.Clean(oneLine(err)))
+	return exitError
+}
+
+func (e env) commands() []*cobra.Command {
+	return []*cobra.Command{e.explainCommand(), e.traceCommand(), e.rulesCommand()}
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// version is that of the module, as the Go toolchain knows it.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+)
+
+var update = flag.Bool("update", false, "write docs/sidecarctl.md")
+
+const (
+	page = "../docs/sidecarctl.md"
+
+	pageHead = `# sidecarctl
+
+<!-- Written by ` + "`make generate`" + ` from the commands in sidecarctl/. -->
+
+Answers questions about the redirection of pods. It reads manifests, or the API server as kubectl does, and decides by the same code
+as the plugin. It writes nothing.
+
+` + "```" + `
+make build && bin/sidecarctl explain -f web.yaml
+` + "```" + `
+
+A target is ` + "`NAMESPACE/POD`, `POD` or `TYPE/NAME`, such as `deployment/web`" + `, whose template is then meant; or a file with pods and whatever
+has a pod template. A template is what its manifest says: what a webhook adds is in the pods only.
+
+It ends with 0 where all is well, with 1 after an error, with 2 if the command line is wrong, and with 3 where something is not as it
+should be: a pod that does not start, a loop. Text has 80 columns, and colour on a terminal, unless ` + "`NO_COLOR`" + ` is set. The fields of
+` + "`-o json`" + ` and ` + "`-o yaml`" + ` are those that the examples show.
+
+What only a node knows can be said: the pod's nameservers by ` + "`--nameserver`" + `, its addresses by ` + "`--pod-ip`" + `, and what the cluster sets for
+all pods by ` + "`--entry`" + `, a file with the plugin's entry as it is in a node's chain. Without, pods have the addresses of documentation
+(192.0.2.10 and 2001:db8::10), and the cluster sets nothing.
+
+It does not look into a kernel, nor at connections as they happen.
+
+The examples are about this Deployment:
+
+`
+)
+
+// examples are shown for each command.
+var examples = map[string][][]string{
+	"explain": {{"explain", "-f", "web.yaml"}},
+	"trace": {
+		{"trace", "-f", "web.yaml", "--from", "app", "--to", "10.10.0.43:5432"},
+		{"trace", "-f", "web.yaml", "--from", "peer", "--to", "self:8080"},
+		{"trace", "-f", "web.yaml", "--to", "10.10.0.43:443", "-o", "yaml"},
+		{"trace", "-f", "web.yaml", "--all", "--pod-ip", "10.244.0.7"},
+	},
+	"rules": {{"rules", "-f", "web.yaml"}},
+}
+
+func TestPage(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(pageHead)
+	manifest, err := os.ReadFile("testdata/web.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block(&b, "yaml", string(manifest))
+	for _, c := range (env{}).commands() {
+		b.WriteString("\n## " + c.Name() + "\n\n" + c.Long + "\n\n")
+		for _, args := range examples[c.Name()] {
+			out, stderr, code := run(t.Context(), "", in("testdata", args)...)
+			if code != 0 {
+				t.Fatalf("%v: %d, %s", args, code, stderr)
+			}
+			block(&b, "", "$ sidecarctl "+strings.Join(args, " ")+"\n"+out)
+			b.WriteString("\n")
+		}
+		block(&b, "", flagsOf(c))
+	}
+	if *update {
+		if err := os.WriteFile(page, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(b.String(), string(have)); diff != "" {
+		t.Errorf("%s is not what the commands say; run make generate (-want +got):\n%s", page, diff)
+	}
+}
+
+// in has arguments read files in a folder.
+func in(folder string, args []string) []string {
+	var all []string
+	for _, a := range args {
+		if strings.HasSuffix(a, ".yaml") {
+			a = folder + "/" + a
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+func flagsOf(c *cobra.Command) string { return c.Flags().FlagUsagesWrapped(100) }
+
+func block(b *strings.Builder, language, text string) {
+	b.WriteString("```" + language + "\n" + strings.TrimRight(text, "\n") + "\n```\n")
+}
+
+func TestOutputsForPrograms(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"explain", "rules", "trace"} {
+		args := []string{command, "-f", "testdata/web.yaml", "-o"}
+		if command == "trace" {
+			args = append([]string{command, "--all"}, args[1:]...)
+		}
+		asJSON, _, code := run(t.Context(), "", append(args, "json")...)
+		if code != 0 || !bytes.HasPrefix([]byte(asJSON), []byte("[\n")) {
+			t.Errorf("%s: %d, %s", command, code, asJSON)
+		}
+		asYAML, _, _ := run(t.Context(), "", append(args, "yaml")...)
+		if !strings.Contains(asYAML, "pod: shop/web (Deployment)") {
+			t.Errorf("%s: %s", command, asYAML)
+		}
+	}
+}

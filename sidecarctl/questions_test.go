@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+)
+
+// manifest is a Deployment's, in which lines stand for what makes the situation.
+func manifest(annotations, spec, app, env string) string {
+	return `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  template:
+    metadata:
+      annotations:
+        sidecar.istio.io/status: '{}'
+` + lines(8, annotations) + `    spec:
+` + lines(6, spec) + `      containers:
+      - name: app
+        image: app
+        ports: [{containerPort: 8080}]
+` + lines(8, app) + `      - name: istio-proxy
+        image: proxy
+        args: [proxy, sidecar]
+        securityContext: {runAsUser: 1337}
+        env:
+        - {name: A, value: b}
+` + lines(8, env)
+}
+
+func lines(indent int, text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(strings.Repeat(" ", indent) + strings.TrimRight(line, "\n") + "\n")
+	}
+	return b.String()
+}
+
+// run runs the program, as somebody does who types a line.
+func run(ctx context.Context, stdin string,
+	args ...string) (stdout, stderr string, code int) {
+	var out, err bytes.Buffer
+	e := env{args: args, stdin: strings.NewReader(stdin), stdout: &out, stderr: &err}
+	code = e.run(ctx)
+	return out.String(), err.String(), code
+}
+
+// Questions that people have asked of such meshes, each with the situation that made them ask.
+func TestQuestions(t *testing.T) {
+	t.Parallel()
+	const traffic = "traffic.sidecar.istio.io/"
+	dns := "- {name: ISTIO_META_DNS_CAPTURE, value: \"true\"}"
+	for name, row := range map[string]struct {
+		manifest string
+		args     []string
+		want     []string
+		code     int
+	}{
+		"why is this pod not captured?": {manifest("", "hostNetwork: true", "", ""),
+			[]string{"explain"}, []string{"web (Deployment): skipped, host_network", "hostNetwork"}, 0},
+		"why can the init container reach nothing?": {
+			manifest("", "initContainers: [{name: migrate, image: x}]", "", ""),
+			[]string{"explain"}, []string{`init container "migrate" runs before the proxy`,
+				"remedy: run the proxy as a native sidecar"}, 0},
+		"why does the pod not start?": {
+			manifest(traffic+"excludeOutboundPorts: 80,a", "", "", ""), []string{"explain"},
+			[]string{"web (Deployment): refused", `"a": want a port`, "remedy: correct it"}, 3},
+		"why is the excluded range captured?": {
+			manifest(traffic+"excludeOutboundIPRanges: 10.1.0.0/16", "", "", ""),
+			[]string{"trace", "--to", "10.2.0.1:80"}, []string{"redirected to port 15001"}, 0},
+		"is the excluded range left alone?": {
+			manifest(traffic+"excludeOutboundIPRanges: 10.1.0.0/16", "", "", ""),
+			[]string{"trace", "--to", "10.1.0.1:80"},
+			[]string{"left alone", "──▶ eth0 ──▶ 10.1.0.1:80, past the proxy"}, 0},
+		"why does includeOutboundPorts not limit?": {
+			manifest(traffic+"includeOutboundPorts: \"443\"", "", "", ""), []string{"explain"},
+			[]string{"includeOutboundPorts limits nothing"}, 0},
+		"does a peer reach the app past the proxy?": {
+			manifest(traffic+"excludeInboundPorts: \"8080\"", "", "", ""),
+			[]string{"trace", "--from", "peer", "--to", "self:8080"},
+			[]string{"excluded inbound port", ", in the pod"}, 0},
+		"the app runs as the proxy's uid": {
+			manifest("", "", "securityContext: {runAsUser: 1337}", ""), []string{"explain"},
+			[]string{"runs under the proxy's uid 1337"}, 0},
+		"is DNS captured?": {manifest("", "", "", dns),
+			[]string{"trace", "--udp", "--to", "10.96.0.10:53", "--nameserver", "10.96.0.10"},
+			[]string{"──▶ proxy, port 15053"}, 0},
+		"DNS of another server": {manifest("", "", "", dns),
+			[]string{"trace", "--udp", "--to", "8.8.8.8:53", "--nameserver", "10.96.0.10"},
+			[]string{"──▶ eth0 ──▶ 8.8.8.8:53, past the proxy"}, 0},
+		"is UDP captured?": {manifest("", "", "", ""),
+			[]string{"trace", "--udp", "--to", "10.0.0.1:5000"},
+			[]string{", UDP, leaves through eth0", "past the proxy"}, 0},
+		"what becomes of calls to itself?": {manifest("", "", "", ""),
+			[]string{"trace", "--to", "self:8080"}, []string{"leaves through lo", "in the pod"}, 0},
+		"does IPv6 bypass the proxy?": {manifest("", "", "", ""), []string{"trace", "--all"},
+			[]string{"[2001:db8:1::7]:443", "proxy, port 15001"}, 0},
+		"is net1 captured?": {
+			manifest(traffic+"excludeInterfaces: net1", "", "", ""),
+			[]string{"trace", "--to", "10.0.0.1:80", "--interface", "net1"},
+			[]string{"leaves through net1", "excluded interface", "past the proxy"}, 0},
+		"do probes of the proxy pass?": {manifest("", "", "", ""), []string{"trace", "--all"},
+			[]string{"kubelet probes the proxy", ":15021, in the pod"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, stderr, code := run(t.Context(), row.manifest, append(row.args, "-f", "-")...)
+			if code != row.code {
+				t.Errorf("it ended with %d, want %d: %s", code, row.code, stderr)
+			}
+			words := strings.Join(strings.Fields(out), " ")
+			for _, want := range row.want {
+				if !strings.Contains(words, strings.Join(strings.Fields(want), " ")) {
+					t.Errorf("the answer lacks %q:\n%s", want, out)
+				}
+			}
+			for line := range strings.Lines(out) {
+				if n := len([]rune(strings.TrimRight(line, "\n"))); n > 80 {
+					t.Errorf("a line of %d columns: %s", n, line)
+				}
+			}
+		})
+	}
+}
+
+// What people paste by mistake is answered in one line that says what is wanted.
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	good := manifest("", "", "", "")
+	for name, row := range map[string]struct {
+		stdin string
+		args  []string
+		want  string
+		code  int
+	}{
+		"no target":           {"", []string{"explain"}, "want a target", 2},
+		"two targets":         {"", []string{"explain", "a", "b"}, "2 targets", 2},
+		"a target and a file": {"", []string{"explain", "a", "-f", "-"}, "want one of them", 2},
+		"no such command":     {"", []string{"explian"}, "explian", 2},
+		"no such flag":        {"", []string{"explain", "--x"}, "--x", 2},
+		"no YAML":             {"\x00", []string{"explain", "-f", "-"}, "standard input", 1},
+		"no file":             {"", []string{"explain", "-f", "/nonexistent"}, "/nonexistent", 1},
+		"no pod in it":        {"kind: Service\napiVersion: v1\n", []string{"explain", "-f", "-"}, "Service", 1},
+		"a wrong output":      {good, []string{"explain", "-f", "-", "-o", "xml"}, "text, json or yaml", 2},
+		"a wrong format":      {good, []string{"rules", "-f", "-", "--format", "x"}, "nft or iptables", 2},
+		"nobody by that name": {good, []string{"trace", "-f", "-", "--from", "x", "--to", "1.2.3.4:5"},
+			"app, istio-proxy", 2},
+		"a name":  {good, []string{"trace", "-f", "-", "--to", "db:5432"}, "names are not looked up", 2},
+		"no --to": {good, []string{"trace", "-f", "-"}, "--all", 2},
+		"a wrong nameserver": {good, []string{"explain", "-f", "-", "--nameserver", "x"},
+			"want an address", 2},
+		"a peer on loopback": {good, []string{"trace", "-f", "-", "--from", "peer", "--to",
+			"127.0.0.1:80"}, "cannot reach loopback", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, stderr, code := run(t.Context(), row.stdin, row.args...)
+			if code != row.code || !strings.Contains(stderr, row.want) ||
+				strings.Count(stderr, "\n") != 1 || out != "" {
+				t.Errorf("code %d, want %d; output %q; error, want %q: %q", code, row.code, out,
+					row.want, stderr)
+			}
+		})
+	}
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
+	"github.com/sidecar-cni/sidecar-cni/redirect/trace"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
+)
+
+// ways are what trace shows.
+type ways []way
+
+// way is about one pod.
+type way struct {
+	Pod     string `json:"pod"`
+	Outcome string `json:"outcome"` // of the pod: redirected, skipped or refused
+	Because string `json:"because,omitempty"`
+	Talks   []talk `json:"connections,omitempty"`
+
+	table bool
+}
+
+// talk is one connection, and the proxy's onward.
+type talk struct {
+	About string `json:"about,omitempty"`
+	Legs  []leg  `json:"legs"`
+	Loop  bool   `json:"loop,omitempty"` // what the proxy sends onward comes back to it
+}
+
+// leg is one connection.
+type leg struct {
+	From      string `json:"from"`
+	UID       uint32 `json:"uid"`
+	Assumed   bool   `json:"assumed,omitempty"` // no manifest says the uid
+	To        string `json:"to"`
+	Protocol  string `json:"protocol"`
+	Interface string `json:"interface"`
+	Enters    bool   `json:"enters,omitempty"`
+	Rules     []met  `json:"rules"`
+	Outcome   string `json:"outcome"` // passes, redirected, handed over or dropped
+	Port      uint16 `json:"port,omitempty"`
+
+	peer bool
+}
+
+// met is a rule that the packet met.
+type met struct {
+	Where string `json:"where"`
+	Then  string `json:"then"`
+	Why   string `json:"why"`
+}
+
+func newTalk(t namedTalk, w trace.Way) talk {
+	shown := talk{About: t.about, Loop: w.Loop}
+	for i, l := range w.Legs {
+		p := l.Packet
+		one := leg{From: l.Sender.Name, UID: l.Sender.UID, peer: l.Sender.Peer,
+			Assumed: i == 0 && !t.sure && !l.Sender.Peer, To: p.Destination.String(),
+			Protocol: p.Protocol.String(), Interface: cmp.Or(p.In, p.Out), Enters: p.In != "",
+			Outcome: l.Fate.Words(), Port: l.Fate.Port}
+		for _, m := range l.Fate.Met {
+			rule, _ := m.Rule.(redirect.Rule)
+			one.Rules = append(one.Rules, met{
+				Where: fmt.Sprintf("%s %s %d", m.Table, m.Chain, m.Index+1),
+				Then:  strings.TrimPrefix(rule.Then.String(), "is "), Why: rule.Why})
+		}
+		shown.Legs = append(shown.Legs, one)
+	}
+	return shown
+}
+
+// Text writes it for people.
+func (all ways) Text(p *view.Page) {
+	for i, w := range all {
+		if i > 0 {
+			p.Blank()
+		}
+		if w.Outcome != isRedirected || len(all) > 1 || w.table {
+			p.Heading(w.Pod + ": " + w.Outcome)
+		}
+		if w.Because != "" {
+			p.Paragraph(2, w.Because+": its connections meet no rule of sidecar-cni")
+		}
+		for j, t := range w.Talks {
+			if w.table {
+				p.Row(2, t.About, 36, t.ending())
+				continue
+			}
+			if j > 0 {
+				p.Blank()
+			}
+			t.text(p)
+		}
+	}
+}
+
+func (t talk) text(p *view.Page) {
+	for _, l := range t.Legs {
+		p.Heading(l.heading())
+		var rows [][]string
+		for _, m := range l.Rules {
+			rows = append(rows, []string{m.Where, m.Then, m.Why})
+		}
+		p.Table(2, rows)
+		p.Paragraph(2, l.end())
+	}
+	if t.Loop {
+		p.Wrong(2, "what the proxy sends comes back to it: this is a loop; remedy: give the proxy "+
+			"a uid of its own that the pod names in its securityContext")
+	}
+}
+
+// heading says who sends what to whom.
+func (l leg) heading() string {
+	who := l.From
+	switch {
+	case l.peer:
+	case l.Assumed:
+		who += fmt.Sprintf(" (uid %d, assumed)", l.UID)
+	default:
+		who += fmt.Sprintf(" (uid %d)", l.UID)
+	}
+	way := "leaves through "
+	if l.Enters {
+		way = "enters through "
+	}
+	return fmt.Sprintf("%s ──▶ %s, %s, %s%s", who, l.To, l.Protocol, way, l.Interface)
+}
+
+// end says where it ends.
+func (l leg) end() string {
+	switch {
+	case l.Port != 0:
+		return fmt.Sprintf("──▶ proxy, port %d", l.Port)
+	case l.Outcome == (packet.Fate{Outcome: packet.Dropped}).Words():
+		return "──▶ dropped"
+	case l.Enters || l.Interface == "lo":
+		return "──▶ " + l.To + ", in the pod"
+	case l.From == "proxy":
+		return "──▶ " + l.Interface + " ──▶ " + l.To
+	}
+	return "──▶ " + l.Interface + " ──▶ " + l.To + ", past the proxy"
+}
+
+// ending is the whole of a talk in a few words.
+func (t talk) ending() string {
+	var parts []string
+	for _, l := range t.Legs {
+		parts = append(parts, l.end())
+	}
+	if t.Loop {
+		parts = append(parts, "a loop")
+	}
+	return strings.Join(parts, " ")
+}
