@@ -262,7 +262,7 @@ func (g *Guard) leadsTo(path string, to podns.ID) bool {
 
 // look returns a verdict if another tool redirects the pod, and reports whether rules of ours do.
 // Those are without a record, and are written anew: whoever wrote them did not come to the end.
-func (g *Guard) look(n *podns.Namespace, one sandbox) (v verdict, ours bool) {
+func (g *Guard) look(n *podns.Namespace, one sandbox) (v verdict, unrecorded bool) {
 	ports := g.cfg.Redirect.Ports
 	to := inspect.Proxy{Ports: []uint16{ports.Outbound, ports.Inbound, ports.DNS}, Addrs: one.addrs}
 	var chains inspect.Chains
@@ -275,11 +275,11 @@ func (g *Guard) look(n *podns.Namespace, one sandbox) (v verdict, ours bool) {
 	}
 	for _, r := range chains.Redirections() {
 		if !r.Ours {
-			return verdict{outcome: foreign, reason: r.Where}, ours
+			return verdict{outcome: foreign, reason: r.Where}, unrecorded
 		}
-		ours = true
+		unrecorded = true
 	}
-	return verdict{}, ours
+	return verdict{}, unrecorded
 }
 
 // ours is what a pod asks for that is ours.
