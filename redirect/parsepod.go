@@ -90,14 +90,16 @@ func (p Pod) crossCheck(cfg Config, d *Decision) Mistakes {
 	}
 	d.Policy.DNS.Everywhere = d.Policy.DNS.Everywhere || cfg.CaptureAllDNS
 	if d.Policy.DNS.find(p.Nameservers) {
-		d.Warnings = append(d.Warnings,
-			"the runtime did not pass the pod's nameservers (capability dns): all of port 53 is "+
-				"captured")
+		d.Warnings = append(d.Warnings, UnknownNameservers)
 	}
 	shared := p.Spec.sharedUID(d)
 	p.Spec.noteSharedGIDs(d)
 	return slices.Concat(shared, uids.mistakes, bypass.mistakes)
 }
+
+// UnknownNameservers is the warning about a pod whose nameservers matter and are not known.
+const UnknownNameservers = "the runtime did not pass the pod's nameservers (capability dns): all " +
+	"of port 53 is captured"
 
 // find settles which nameservers are captured: those of the pod where they are known, else
 // everything, which it reports.

@@ -27,16 +27,11 @@ func (e env) explainCommand() *cobra.Command {
 		var shown explanations
 		refused := false
 		for _, one := range all {
-			shown = append(shown, one.explain(cfg, rules))
-			refused = refused || one.mistake != nil
+			x := one.explain(cfg, rules)
+			shown = append(shown, x)
+			refused = refused || x.Outcome == isRefused
 		}
-		if err := e.show(&o, shown); err != nil {
-			return err
-		}
-		if refused {
-			return errAmiss
-		}
-		return nil
+		return e.answer(&o, shown, refused)
 	}
 	return c
 }
@@ -141,8 +136,8 @@ func notes(texts []string) []finding {
 func (s subject) findings() []finding {
 	all := notes(s.decision.Notices)
 	for _, text := range s.decision.Warnings {
-		if s.unsaid && strings.Contains(text, "capability dns") {
-			continue // here nobody was to pass them
+		if text == redirect.UnknownNameservers {
+			continue // here no runtime was to pass them: see below
 		}
 		all = append(all, finding{What: text})
 	}
@@ -150,6 +145,12 @@ func (s subject) findings() []finding {
 		all = append(all, finding{What: "DNS is captured, and the pod's nameservers are not " +
 			"known here: the rules are shown for all of port 53",
 			Remedy: "give them by --nameserver to see what a node does"})
+	}
+	if s.class != "" {
+		all = append(all, finding{What: fmt.Sprintf("the handler of its runtime class %q is not "+
+			"known here: shown is a pod of ordinary containers", s.class),
+			Remedy: "see by `kubectl get runtimeclass` whether it has a kernel of its own: such a " +
+				"pod is refused, unless the plugin's runtimeHandlers say otherwise"})
 	}
 	out := s.decision.Policy.Outbound
 	if out.All && len(out.Ports) > 0 {

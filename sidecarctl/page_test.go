@@ -31,7 +31,7 @@ A target is ` + "`NAMESPACE/POD`, `POD` or `TYPE/NAME`, such as `deployment/web`
 has a pod template. A template is what its manifest says: what a webhook adds is in the pods only.
 
 It ends with 0 where all is well, with 1 after an error, with 2 if the command line is wrong, and with 3 where something is not as it
-should be: a pod that does not start, a loop. Text has 80 columns, and colour on a terminal, unless ` + "`NO_COLOR`" + ` is set. The fields of
+should be: a pod that does not start. Text has 80 columns, and colour on a terminal, unless ` + "`NO_COLOR`" + ` is set. The fields of
 ` + "`-o json`" + ` and ` + "`-o yaml`" + ` are those that the examples show.
 
 What only a node knows can be said: the pod's nameservers by ` + "`--nameserver`" + `, its addresses by ` + "`--pod-ip`" + `, and what the cluster sets for

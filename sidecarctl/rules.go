@@ -42,13 +42,7 @@ func (e env) rulesCommand() *cobra.Command {
 			refused = refused || x.Outcome == isRefused
 			shown = append(shown, l)
 		}
-		if err := e.show(&o, shown); err != nil {
-			return err
-		}
-		if refused {
-			return errAmiss
-		}
-		return nil
+		return e.answer(&o, shown, refused)
 	}
 	return c
 }
@@ -80,12 +74,12 @@ func (all listings) Text(p *view.Page) {
 		if i > 0 {
 			p.Blank()
 		}
-		p.Line("# " + l.Pod + ": " + l.Outcome)
+		p.Comment(l.Pod + ": " + l.Outcome)
 		if l.Because != "" {
-			p.Line("# " + l.Because)
+			p.Comment(l.Because)
 		}
 		for _, f := range l.Findings {
-			p.Line("# " + f.What)
+			p.Comment(f.What)
 		}
 		p.Verbatim(l.Rules)
 	}

@@ -62,8 +62,9 @@ type subject struct {
 	pod      target.Pod
 	facts    redirect.Pod
 	decision redirect.Decision
-	mistake  error // it would be refused for this
-	unsaid   bool  // nobody knows its nameservers, and they matter
+	mistake  error  // it would be refused for this
+	unsaid   bool   // nobody knows its nameservers, and they matter
+	class    string // its runtime class, if the handler matters, which is the cluster's to know
 }
 
 // subjects are the pods of the target or the file.
@@ -104,11 +105,11 @@ func decide(pod target.Pod, cfg redirect.Config, servers []netip.Addr) subject {
 		s.facts.Nameservers = pod.DNSServers
 	}
 	s.decision, s.mistake = redirect.Decide(s.facts, cfg)
-	if s.mistake == nil && s.decision.AskHandler { // its class is the cluster's to know
-		s.facts.Spec.RuntimeClass = ""
+	if s.mistake == nil && s.decision.AskHandler {
+		s.class, s.facts.Spec.RuntimeClass = s.facts.Spec.RuntimeClass, ""
 		s.decision, s.mistake = redirect.Decide(s.facts, cfg)
 	}
-	s.unsaid = len(s.facts.Nameservers) == 0 && s.decision.Policy.DNS.Capture
+	s.unsaid = slices.Contains(s.decision.Warnings, redirect.UnknownNameservers)
 	return s
 }
 
@@ -200,11 +201,17 @@ func entryIn(data []byte) ([]byte, error) {
 	return nil, errors.New("want a plugin of type " + names.Plugin + ", or a chain with one")
 }
 
-// show writes what a command found.
-func (e env) show(o *options, what view.Texter) error {
+// answer writes what a command found, and says whether a pod is refused.
+func (e env) answer(o *options, what view.Texter, refused bool) error {
 	f := view.Format(o.output)
 	if !slices.Contains(view.Formats, f) {
 		return usagef("--output %q: want text, json or yaml", o.output)
 	}
-	return view.Show(e.stdout, f, e.colour, what)
+	if err := view.Show(e.stdout, f, e.colour, what); err != nil {
+		return err
+	}
+	if refused {
+		return errAmiss
+	}
+	return nil
 }

@@ -51,7 +51,7 @@ func (e env) traceCommand() *cobra.Command {
 
 func (e env) trace(o *options, t talkFlags, all []subject, cfg redirect.Config) error {
 	var shown ways
-	amiss := false
+	refused := false
 	for _, one := range all {
 		w := way{Pod: one.pod.Name}
 		x := one.explain(cfg, false)
@@ -65,25 +65,18 @@ func (e env) trace(o *options, t talkFlags, all []subject, cfg redirect.Config) 
 				return err
 			}
 			for _, talk := range talks {
-				followed, err := trace.Follow(one.tracePod(), talk.Talk)
+				legs, err := trace.Follow(one.tracePod(), talk.Talk)
 				if err != nil {
 					return usagef("--to %s: %w", t.to, err)
 				}
-				amiss = amiss || followed.Loop
-				w.Talks = append(w.Talks, newTalk(talk, followed))
+				w.Talks = append(w.Talks, newTalk(talk, legs))
 			}
 		}
 		w.table = t.all
-		amiss = amiss || x.Outcome == isRefused
+		refused = refused || x.Outcome == isRefused
 		shown = append(shown, w)
 	}
-	if err := e.show(o, shown); err != nil {
-		return err
-	}
-	if amiss {
-		return errAmiss
-	}
-	return nil
+	return e.answer(o, shown, refused)
 }
 
 // exampleIPs stand in for a pod's addresses that nobody knows yet (RFC 5737, RFC 3849).

@@ -28,7 +28,6 @@ type way struct {
 type talk struct {
 	About string `json:"about,omitempty"`
 	Legs  []leg  `json:"legs"`
-	Loop  bool   `json:"loop,omitempty"` // what the proxy sends onward comes back to it
 }
 
 // leg is one connection.
@@ -40,7 +39,7 @@ type leg struct {
 	Protocol  string `json:"protocol"`
 	Interface string `json:"interface"`
 	Enters    bool   `json:"enters,omitempty"`
-	Rules     []met  `json:"rules"`
+	Rules     []met  `json:"rules,omitempty"`
 	Outcome   string `json:"outcome"` // passes, redirected, handed over or dropped
 	Port      uint16 `json:"port,omitempty"`
 
@@ -54,9 +53,9 @@ type met struct {
 	Why   string `json:"why"`
 }
 
-func newTalk(t namedTalk, w trace.Way) talk {
-	shown := talk{About: t.about, Loop: w.Loop}
-	for i, l := range w.Legs {
+func newTalk(t namedTalk, legs []trace.Leg) talk {
+	shown := talk{About: t.about}
+	for i, l := range legs {
 		p := l.Packet
 		one := leg{From: l.Sender.Name, UID: l.Sender.UID, peer: l.Sender.Peer,
 			Assumed: i == 0 && !t.sure && !l.Sender.Peer, To: p.Destination.String(),
@@ -108,10 +107,6 @@ func (t talk) text(p *view.Page) {
 		p.Table(2, rows)
 		p.Paragraph(2, l.end())
 	}
-	if t.Loop {
-		p.Wrong(2, "what the proxy sends comes back to it: this is a loop; remedy: give the proxy "+
-			"a uid of its own that the pod names in its securityContext")
-	}
 }
 
 // heading says who sends what to whom.
@@ -151,9 +146,6 @@ func (t talk) ending() string {
 	var parts []string
 	for _, l := range t.Legs {
 		parts = append(parts, l.end())
-	}
-	if t.Loop {
-		parts = append(parts, "a loop")
 	}
 	return strings.Join(parts, " ")
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 
@@ -222,23 +223,19 @@ func TestTheLastAnswer(t *testing.T) {
 	n.listen(nriserver.Options{})
 	n.guard()
 	n.awaitConnected()
-	answer, ended := make(chan error, 1), make(chan struct{})
+	answer := make(chan error, 1)
 	s := n.sandbox(meshed("web", nil), ns)
 	go func() {
 		_, err := n.runtime.RunPodSandbox(s)
 		answer <- err
 	}()
 	n.await("the question", func() bool { return n.asked.Load() > 0 })
-	go func() {
-		defer close(ended)
-		n.stop()
-	}()
-	<-time.After(20 * time.Millisecond) // for the guard to hear of its end
+	n.cancel()
 	close(n.gate)
 	if err := <-answer; err != nil {
 		t.Error(err)
 	}
-	<-ended
+	n.stop()
 	if got := rules(t, ns); !strings.Contains(got, table) {
 		t.Errorf("rules:\n%s", got)
 	}
@@ -348,14 +345,26 @@ func TestAGuardThatHangs(t *testing.T) {
 	})
 }
 
-// Without a socket nothing is said above debug, and nothing is counted.
+// As long as there is no socket nothing above debug is said; once there is, the guard finds it.
 func TestWithoutASocket(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
+	core, said := observer.New(zap.DebugLevel)
+	n.log = zap.New(core)
 	n.guard()
-	<-time.After(100 * time.Millisecond)
+	n.await("the guard to look", func() bool {
+		return said.FilterMessage("found no NRI socket").Len() == 1
+	})
 	if got := n.connectedMetric(); got != -1 {
 		t.Errorf("connected: %v", got)
+	}
+	n.listen(nriserver.Options{})
+	n.awaitConnected()
+	n.stop()
+	for _, entry := range said.All() {
+		if entry.Level > zap.InfoLevel {
+			t.Errorf("%s: %s", entry.Level, entry.Message)
+		}
 	}
 }
 
@@ -447,7 +456,7 @@ func TestALogThatBlocks(t *testing.T) {
 func TestTheRuntimesOwnTimeout(t *testing.T) {
 	t.Parallel()
 	netns.RequireRoot(t)
-	n := connected(t, nriserver.Options{RequestTimeout: 300 * time.Millisecond})
+	n := connected(t, nriserver.Options{RequestTimeout: 400 * time.Millisecond})
 	n.silence(true)
 	if _, err := n.runtime.RunPodSandbox(n.sandbox(meshed("web", nil), netns.New(t))); err == nil {
 		t.Error("the runtime did not wait for the answer")
@@ -523,7 +532,14 @@ func TestOff(t *testing.T) {
 	n.config.Mode = guard.Off
 	n.listen(nriserver.Options{})
 	n.guard()
-	n.stop()
+	n.await("it to end by itself", func() bool {
+		select {
+		case <-n.ended:
+			return true
+		default:
+			return false
+		}
+	})
 	if got := n.connectedMetric(); got != -1 {
 		t.Errorf("connected: %v", got)
 	}

@@ -271,7 +271,7 @@ func (g *Guard) look(n *podns.Namespace, one sandbox) (v verdict, unrecorded boo
 		return err
 	})
 	if err != nil {
-		return refusedFor(fmt.Errorf("read its rules: %w", err), kernelRefused), false
+		return refusedFor(fmt.Errorf("read its rules: %w", err), unread), false
 	}
 	for _, r := range chains.Redirections() {
 		if !r.Ours {

@@ -157,6 +157,11 @@ func TestWhatBecomesOfASandbox(t *testing.T) {
 			prepare: func(t *testing.T, _ *node, ns *netns.NS, _ *nriserver.Pod) {
 				program(t, ns)
 			}, want: "redirected"},
+		"with rules that another tool has left": {pod: meshed("web", nil),
+			prepare: func(t *testing.T, _ *node, ns *netns.NS, _ *nriserver.Pod) {
+				ns.Run(t, "*nat\n:ISTIO_REDIRECT - [0:0]\nCOMMIT\n", "iptables-nft-restore")
+			}, want: "refused", words: []string{"its network namespace has chain ISTIO_REDIRECT",
+				"remedy: create the pod anew"}},
 		"that asks for something impossible": {
 			pod:  meshed("web", map[string]string{"traffic.sidecar.istio.io/excludeOutboundPorts": "x"}),
 			want: "refused", words: []string{"shop/web", "excludeOutboundPorts", `"x"`,
@@ -239,6 +244,10 @@ func TestWhatBecomesOfASandbox(t *testing.T) {
 			if after != before {
 				t.Errorf("rules were written:\n%s", after)
 			}
+			left, _ := filepath.Glob(filepath.Join(string(n.config.Records), ".*"))
+			if len(left) > 0 {
+				t.Errorf("left %v", left)
+			}
 		})
 	}
 }
@@ -257,7 +266,10 @@ func TestEachVersionIsAnswered(t *testing.T) {
 				!strings.Contains(err.Error(), "excludeOutboundPorts") {
 				t.Errorf("error %v", err)
 			}
-			s := n.sandbox(meshed("web", nil), ns)
+			pod := meshed("web", nil)
+			pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{
+				RunAsUser: new(int64(1337))}
+			s := n.sandbox(pod, ns)
 			if _, err := n.runtime.RunPodSandbox(s); err != nil {
 				t.Fatal(err)
 			}
@@ -275,6 +287,7 @@ func TestEachVersionIsAnswered(t *testing.T) {
 			n.wantCounted("start", "refused", 1)
 			n.wantCounted("start", "redirected", 1)
 			n.awaitEvent("wrong", "SidecarStartRefused", "Warning", "excludeOutboundPorts")
+			n.awaitEvent("web", "SidecarBypassed", "Warning", "runs under the proxy's uid")
 			n.awaitEvent("web", "SidecarRedirectedByGuard", "Normal", "before its first container")
 		})
 	}

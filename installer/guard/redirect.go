@@ -28,23 +28,25 @@ func (g *Guard) redirect(ctx context.Context, n *podns.Namespace, one sandbox, p
 		return refusedFor(errors.New("nothing on the node can program rules: the agent's "+
 			"/readyz says why"), kernelRefused)
 	}
-	weight := weigh(pod.policy)
-	if err := g.room.Acquire(ctx, weight); err != nil {
-		return refusedFor(fmt.Errorf("other pods' rules are being written: %w", err), tooSlow)
-	}
-	defer g.room.Release(weight)
+	name := backend.For(configured, n)
 	w, err := program.Prepare(g.cfg.Records, record.Record{
 		Attachment: record.Attachment{Container: one.id, Interface: record.MainInterface},
 		Netns:      record.Netns{Path: one.netns, Device: n.ID.Device, Inode: n.ID.Inode},
 		Pod:        record.Pod{Namespace: one.pod.Namespace, Name: one.pod.Name, UID: pod.uid},
-		Backend:    backend.For(configured, n),
+		Backend:    name,
 		Policy:     pod.policy,
 	})
 	if err != nil {
 		return refusedBy(err)
 	}
+	weight := weigh(w.Rules)
+	if err := g.room.Acquire(ctx, weight); err != nil {
+		w.Discard()
+		return refusedFor(fmt.Errorf("other pods' rules are being written: %w", err), tooSlow)
+	}
+	defer g.room.Release(weight)
 	thread := podns.Apart
-	if g.cfg.InRoot != nil && backend.RunsPrograms(backend.For(configured, n)) {
+	if g.cfg.InRoot != nil && backend.RunsPrograms(name) {
 		thread = g.cfg.InRoot
 	}
 	v := verdict{outcome: redirected, warnings: pod.warnings, notices: pod.notices}
@@ -70,9 +72,9 @@ func (g *Guard) redirect(ctx context.Context, n *podns.Namespace, one sandbox, p
 
 // weigh returns what a pod's rules take of the room that all have together which are written at the
 // same time.
-func weigh(policy redirect.Policy) int64 {
+func weigh(rules redirect.Ruleset) int64 {
 	const least = redirect.MaxRules / parallel
-	return int64(min(max(redirect.Compile(policy).Size(), least), redirect.MaxRules))
+	return int64(min(max(rules.Size(), least), redirect.MaxRules))
 }
 
 // The file of a sandbox that says which nameservers its containers have, and how much is read of

@@ -29,6 +29,8 @@ const (
 		"kubelet tries again by itself"
 	kernelRefused fault = "load the module or install the program that is named, or choose " +
 		"another backend"
+	unread fault = "see which rules are in its network namespace, and who writes them; the " +
+		"kubelet tries again by itself"
 	badState     fault = "make the agent's run directory one that it can write, best on a tmpfs"
 	foreignRules fault = "create the pod anew; if that does not help, take the other tool out of " +
 		"the node's chain"

@@ -61,7 +61,10 @@ type node struct {
 	repairs  atomic.Int32           // how often package repair was called
 	backend  string
 	locks    podns.Locks
-	stop     func() // ends the guard
+	cancel   func()        // has the guard end
+	ended    chan struct{} // closed when it has
+	stop     func()        // both
+	log      *zap.Logger   // nil: the test's
 	handlers map[string]string
 }
 
@@ -107,7 +110,10 @@ func (n *node) guard() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	log := zaptest.NewLogger(n.t, zaptest.WrapOptions(zap.AddCaller()))
+	log := n.log
+	if log == nil {
+		log = zaptest.NewLogger(n.t, zaptest.WrapOptions(zap.AddCaller()))
+	}
 	if n.logGate != nil {
 		log = log.WithOptions(zap.Hooks(func(zapcore.Entry) error {
 			<-n.logGate
@@ -125,7 +131,12 @@ func (n *node) guard() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	all.Go(func() { events.Run(ctx) })
-	all.Go(func() { g.Run(ctx, func(context.Context) error { return nil }) })
+	n.ended = make(chan struct{})
+	all.Go(func() {
+		defer close(n.ended)
+		g.Run(ctx, func(context.Context) error { return nil })
+	})
+	n.cancel = cancel
 	n.stop = sync.OnceFunc(func() { cancel(); all.Wait() })
 	n.t.Cleanup(n.stop)
 }

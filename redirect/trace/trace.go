@@ -1,9 +1,9 @@
 // Package trace follows a connection through the rules of a pod: the packet that begins it, the
 // rules that it meets, and where the proxy got it, the connection that the proxy opens in its turn.
 //
-//	way, err := trace.Follow(pod, trace.Talk{From: trace.Sender{Name: "app", UID: 1000, GID: 1000},
+//	legs, err := trace.Follow(pod, trace.Talk{From: trace.Sender{Name: "app", UID: 1000, GID: 1000},
 //		To: netip.MustParseAddrPort("10.10.0.43:5432")})
-//	for _, leg := range way.Legs {
+//	for _, leg := range legs {
 //		fmt.Println(leg.Packet, leg.Fate)
 //	}
 //
@@ -48,13 +48,7 @@ type Talk struct {
 	Interface string         // by which it enters or leaves, unless it stays in the pod; "" is eth0
 }
 
-// Way is what becomes of a talk.
-type Way struct {
-	Legs []Leg // at least one; the second is the proxy's connection onward
-	Loop bool  // what the proxy sends onward comes back to it
-}
-
-// Leg is one connection of a way.
+// Leg is one connection of those that a talk becomes.
 type Leg struct {
 	Sender Sender        // who begins it
 	Packet packet.Packet // with which it begins
@@ -74,22 +68,28 @@ var (
 	peer6 = netip.MustParseAddr("2001:db8::1")
 )
 
-// Follow plays the first packet of a talk, and of the proxy's onward.
-func Follow(pod Pod, talk Talk) (Way, error) {
+// most is how many connections a talk becomes: out by the proxy, and in again where the pod calls
+// itself. What the proxy sends is never captured as outbound traffic again, which is a law of
+// package redirect.
+const most = 3
+
+// Follow plays the first packet of a talk, and of each connection that the proxy opens for it in
+// turn.
+func Follow(pod Pod, talk Talk) ([]Leg, error) {
 	rules := redirect.Compile(pod.Policy)
-	first, err := pod.packet(talk)
+	next, err := pod.packet(talk)
 	if err != nil {
-		return Way{}, err
+		return nil, err
 	}
-	way := Way{Legs: []Leg{leg(rules, talk.From, first)}}
-	onward, goes := pod.onward(way.Legs[0])
-	if !goes {
-		return way, nil
+	legs := []Leg{leg(rules, talk.From, next)}
+	for len(legs) < most {
+		next, goes := pod.onward(legs[len(legs)-1])
+		if !goes {
+			break
+		}
+		legs = append(legs, leg(rules, pod.proxy(), next))
 	}
-	second := leg(rules, pod.proxy(), onward)
-	way.Legs = append(way.Legs, second)
-	way.Loop = second.Fate.Outcome == packet.Redirected || second.Fate.Outcome == packet.Handed
-	return way, nil
+	return legs, nil
 }
 
 func leg(rules redirect.Ruleset, from Sender, p packet.Packet) Leg {

@@ -84,15 +84,15 @@ func (p *Page) styled(style, text string) string {
 // Heading writes what a section is about.
 func (p *Page) Heading(text string) { p.paragraph(bold, 0, text) }
 
-// Line writes a line that is not broken.
-func (p *Page) Line(text string) { p.line(plain, Clean(text)) }
+// Comment writes a text as a comment of nft and of iptables-restore.
+func (p *Page) Comment(text string) {
+	for _, line := range wrap(Clean(text), Width-2) {
+		p.b.WriteString("# " + line + "\n")
+	}
+}
 
 // Blank writes an empty line.
 func (p *Page) Blank() { p.b.WriteByte('\n') }
-
-func (p *Page) line(style, text string) {
-	p.b.WriteString(p.styled(style, text) + "\n")
-}
 
 // Paragraph writes a text that is broken at blanks, each line behind an indent.
 func (p *Page) Paragraph(indent int, text string) { p.paragraph(plain, indent, text) }

@@ -25,12 +25,12 @@ func TestATraceBeginsAsTheKernelDoes(t *testing.T) {
 			want.Out == "extra0" {
 			continue // what a trace is not asked for, or only with more than a destination
 		}
-		way, err := trace.Follow(pod, trace.Talk{From: trace.Sender{UID: c.as.UID, GID: c.as.GID},
+		legs, err := trace.Follow(pod, trace.Talk{From: trace.Sender{UID: c.as.UID, GID: c.as.GID},
 			To: c.to, UDP: c.proto == redirect.UDP, Interface: "eth0"})
 		if err != nil {
 			t.Fatalf("%s: %v", c, err)
 		}
-		if diff := cmp.Diff(want, way.Legs[0].Packet, cmp.Comparer(func(a, b netip.AddrPort) bool {
+		if diff := cmp.Diff(want, legs[0].Packet, cmp.Comparer(func(a, b netip.AddrPort) bool {
 			return a == b
 		})); diff != "" {
 			t.Errorf("%s (-kernel +trace):\n%s", c, diff)
