@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/installation"
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
 )
 
@@ -108,45 +109,13 @@ func (r RunDir) Marked() (m Marker, there bool, err error) {
 	return m, true, nil
 }
 
-// Installation is what whoever uninstalls has to know of the agent that is in charge: its id, and
-// where it put things.
-type Installation struct {
-	ID string `json:"id"` // "" if it is not known
-
-	// Directories on the node.
-	ConfDir string `json:"confDir"`
-	BinDir  string `json:"binDir"`
-	Multus  string `json:"multusConfDir"`
-
-	Socket string `json:"runtimeSocket"` // "" if it was not known which of several it is
-}
-
-func (r RunDir) installation() string { return filepath.Join(r.Path, "installation") }
-
 // Announce writes down the installation that is in charge.
-func (r RunDir) Announce(i Installation) error {
+func (r RunDir) Announce(i installation.Installation) error {
 	data, err := json.Marshal(i)
 	if err == nil {
-		_, err = WriteFile(r.installation(), append(data, '\n'), 0o600)
+		_, err = WriteFile(installation.Path(r.Path), append(data, '\n'), 0o600)
 	}
 	return err
-}
-
-// Announced returns the installation that was in charge last; nothing if there was none since the
-// node has started.
-func (r RunDir) Announced() (Installation, error) {
-	var i Installation
-	data, err := os.ReadFile(r.installation())
-	if errors.Is(err, fs.ErrNotExist) {
-		return i, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &i)
-	}
-	if err != nil {
-		return Installation{}, fmt.Errorf("read %s: %w", r.installation(), unnamed(err))
-	}
-	return i, nil
 }
 
 func (r RunDir) resumed() string { return filepath.Join(r.Path, "resumed") }

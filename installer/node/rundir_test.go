@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/installation"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 )
 
@@ -209,17 +210,17 @@ func TestMarkerWithATime(t *testing.T) {
 func TestInstallation(t *testing.T) {
 	t.Parallel()
 	r := node.RunDir{Path: t.TempDir()}
-	if got, err := r.Announced(); err != nil || got != (node.Installation{}) {
+	if got, err := installation.Read(r.Path); err != nil || got != (installation.Installation{}) {
 		t.Errorf("before the first: %+v, %v", got, err)
 	}
-	want := node.Installation{ID: "a", ConfDir: "/c", BinDir: "/b", Multus: "/m", Socket: "/s"}
-	must(t, r.Announce(node.Installation{ID: "older"}))
+	want := installation.Installation{ID: "a", ConfDir: "/c", BinDir: "/b", Multus: "/m", Socket: "/s"}
+	must(t, r.Announce(installation.Installation{ID: "older"}))
 	must(t, r.Announce(want))
-	if got, err := r.Announced(); err != nil || got != want {
+	if got, err := installation.Read(r.Path); err != nil || got != want {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
 	}
 	must(t, os.WriteFile(filepath.Join(r.Path, "installation"), []byte("{"), 0o600))
-	if _, err := r.Announced(); err == nil || !strings.Contains(err.Error(), r.Path) {
+	if _, err := installation.Read(r.Path); err == nil || !strings.Contains(err.Error(), r.Path) {
 		t.Errorf("cut off: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/installation"
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 )
@@ -99,7 +100,7 @@ func (r *Reconciler) lead() error {
 	}
 	r.member = member
 	where := r.known.Where
-	there := node.Installation{ID: r.installation(), ConfDir: where.Conf.Path,
+	there := installation.Installation{ID: r.installation(), ConfDir: where.Conf.Path,
 		BinDir: where.binDir(), Multus: where.Multus.Path}
 	if len(where.Sockets) == 1 {
 		there.Socket = where.Sockets[0]

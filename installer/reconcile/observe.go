@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/installation"
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
@@ -221,7 +222,7 @@ func (r *Reconciler) observeInstallation(ctx context.Context, o *Observation) {
 	if o.Resumed, o.Err = run.Resumed(r.cfg.Withdrawn); o.Err != nil || o.Resumed {
 		return
 	}
-	there, err := run.Announced()
+	there, err := installation.Read(run.Path)
 	if err != nil {
 		r.log.Warn("installation record not read", zap.Error(err))
 	}
