@@ -20,14 +20,14 @@ func (e env) explainCommand() *cobra.Command {
 	c := e.command("explain", "what a pod asks for, and what it gets", explainAbout, &o)
 	c.Flags().BoolVar(&rules, "rules", false, "the rules, too, as sentences")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		all, cfg, err := e.subjects(c.Context(), &o, args)
+		all, err := e.subjects(c.Context(), &o, args)
 		if err != nil {
 			return err
 		}
 		var shown explanations
 		refused := false
 		for _, one := range all {
-			x := one.explain(cfg, rules)
+			x := one.explain(rules)
 			shown = append(shown, x)
 			refused = refused || x.Outcome == isRefused
 		}
@@ -48,8 +48,6 @@ type explanation struct {
 	Settings []setting `json:"settings,omitempty"`
 	Findings []finding `json:"findings,omitempty"`
 	Rules    []string  `json:"rules,omitempty"` // as sentences
-
-	rules redirect.Ruleset
 }
 
 // setting is what one setting comes to.
@@ -67,6 +65,13 @@ type finding struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
+func (f finding) text() string {
+	if f.Remedy == "" {
+		return f.What
+	}
+	return f.What + "; remedy: " + f.Remedy
+}
+
 // The outcomes of an explanation.
 const (
 	isRedirected = "redirected"
@@ -74,7 +79,7 @@ const (
 	isRefused    = "refused"
 )
 
-func (s subject) explain(cfg redirect.Config, rules bool) explanation {
+func (s subject) explain(rules bool) explanation {
 	x := explanation{Pod: s.pod.Name}
 	switch {
 	case s.pod.HostNetwork:
@@ -84,10 +89,10 @@ func (s subject) explain(cfg redirect.Config, rules bool) explanation {
 	case s.mistake == nil && s.decision.Skip != "":
 		x.Outcome, x.Reason = isSkipped, string(s.decision.Skip)
 		x.Because = s.decision.Skip.String()
-		x.Findings = notes(s.decision.Notices)
+		x.Findings = append(notes(s.decision.Notices), s.aside()...)
 		return x
 	}
-	for _, one := range redirect.Readings(s.facts, cfg) {
+	for _, one := range redirect.Readings(s.facts, s.config) {
 		shown := setting{Key: one.Key, Value: one.Value, Source: one.Source}
 		if one.Name != one.Key {
 			shown.Name = one.Name
@@ -96,13 +101,12 @@ func (s subject) explain(cfg redirect.Config, rules bool) explanation {
 	}
 	if s.mistake != nil {
 		x.Outcome, x.Because = isRefused, "it does not start: what it asks for cannot be"
-		x.Findings = wrongs(s.mistake)
+		x.Findings = append(wrongs(s.mistake), s.aside()...)
 		return x
 	}
 	x.Outcome, x.Findings = isRedirected, s.findings()
-	x.rules = redirect.Compile(s.decision.Policy)
 	if rules {
-		for line := range strings.Lines(redirect.Explain(x.rules)) {
+		for line := range strings.Lines(redirect.Explain(redirect.Compile(s.has()))) {
 			x.Rules = append(x.Rules, strings.TrimRight(line, "\n"))
 		}
 	}
@@ -159,7 +163,8 @@ func (s subject) findings() []finding {
 			Remedy: "annotate the pod with traffic.sidecar.istio.io/includeOutboundIPRanges: " +
 				`"" to capture these ports alone`})
 	}
-	return append(all, s.early()...)
+	all = append(all, s.early()...)
+	return append(all, s.aside()...)
 }
 
 // early names the init containers whose traffic is redirected to a proxy that does not run yet.
@@ -221,14 +226,10 @@ func (x explanation) text(p *view.Page) {
 		p.Paragraph(2, x.Because)
 	}
 	for _, f := range x.Findings {
-		text := f.What
-		if f.Remedy != "" {
-			text += "; remedy: " + f.Remedy
-		}
 		if f.Wrong {
-			p.Wrong(2, text)
+			p.Wrong(2, f.text())
 		} else {
-			p.Odd(2, text)
+			p.Odd(2, f.text())
 		}
 	}
 	x.settings(p)

@@ -23,6 +23,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/onnode"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
 )
 
@@ -38,7 +39,8 @@ const (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	e := env{args: os.Args[1:], stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		colour: term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == ""}
+		colour: term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "",
+		dirs:   onnode.Usual(), root: os.Geteuid() == 0}
 	code := e.run(ctx)
 	stop()
 	os.Exit(code)
@@ -49,7 +51,9 @@ type env struct {
 	args           []string
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	colour         bool // standard output shows it
+	colour         bool        // standard output shows it
+	dirs           onnode.Dirs // of the node that this may run on
+	root           bool        // they may be read
 }
 
 // amiss is the error of a command that has said all there is to say, and found something wrong.
@@ -90,7 +94,9 @@ func (e env) run(ctx context.Context) int {
 }
 
 func (e env) commands() []*cobra.Command {
-	return []*cobra.Command{e.explainCommand(), e.traceCommand(), e.rulesCommand()}
+	return []*cobra.Command{e.explainCommand(), e.traceCommand(), e.rulesCommand(),
+		e.compareCommand(),
+		e.factsCommand()}
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

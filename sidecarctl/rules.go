@@ -27,17 +27,17 @@ func (e env) rulesCommand() *cobra.Command {
 		if format != asNFT && format != asIptables {
 			return usagef("--format %q: want nft or iptables", format)
 		}
-		all, cfg, err := e.subjects(c.Context(), &o, args)
+		all, err := e.subjects(c.Context(), &o, args)
 		if err != nil {
 			return err
 		}
 		var shown listings
 		refused := false
 		for _, one := range all {
-			x := one.explain(cfg, false)
+			x := one.explain(false)
 			l := listing{Pod: x.Pod, Outcome: x.Outcome, Because: x.Because, Findings: x.Findings}
-			if x.Outcome == isRedirected {
-				l.Rules = render(x.rules, format)
+			if one.redirected(x.Outcome) {
+				l.Rules = render(redirect.Compile(one.has()), format)
 			}
 			refused = refused || x.Outcome == isRefused
 			shown = append(shown, l)

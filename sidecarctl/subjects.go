@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -13,23 +10,28 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sidecar-cni/sidecar-cni/contract/names"
-	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
+	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/onnode"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/target"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
 )
 
-// options are the flags that all commands have.
+// options are the flags that all commands about pods have.
 type options struct {
-	file        string
-	namespace   string
-	kubeconfig  string
-	context     string
-	output      string
-	entry       string
-	nameservers []string
-	podIPs      []string
+	file           string
+	stdinBytes     int64 // of standard input that are the file; -1 is all
+	namespace      string
+	kubeconfig     string
+	context        string
+	agentNamespace string
+	output         string
+	entry          string
+	nameservers    []string
+	podIPs         []string
+
+	cluster *target.Cluster // where the target is; nil of a file's pods
+	here    bool            // this runs on the pods' node
 }
 
 // command is a verb about pods.
@@ -45,9 +47,10 @@ func (e env) command(use, short, about string, o *options) *cobra.Command {
 	f.StringVarP(&o.file, "filename", "f", "",
 		"read pods, and whatever has a pod template, of a file in YAML or JSON; - is "+
 			"standard input")
+	f.Int64Var(&o.stdinBytes, onnode.StdinFlag, -1, "how much of standard input is the file")
+	_ = f.MarkHidden(onnode.StdinFlag) // it is there
 	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace of a target that names none")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "how the API server is reached, as for kubectl")
-	f.StringVar(&o.context, "context", "", "context of the kubeconfig")
+	o.reach(c)
 	f.StringVarP(&o.output, "output", "o", string(view.Text), "text, json or yaml")
 	f.StringVar(&o.entry, "entry", "",
 		"file with the plugin's entry of a node, or the whole chain, for what the cluster sets")
@@ -57,59 +60,101 @@ func (e env) command(use, short, about string, o *options) *cobra.Command {
 	return c
 }
 
+// reach adds the flags about how the cluster is reached.
+func (o *options) reach(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "how the API server is reached, as for kubectl")
+	f.StringVar(&o.context, "context", "", "context of the kubeconfig")
+	f.StringVar(&o.agentNamespace, "agent-namespace", "",
+		"namespace of the agents, for who may not list the pods of all")
+}
+
+// connect reaches the cluster.
+func (o *options) connect() error {
+	if o.cluster != nil {
+		return nil
+	}
+	cluster, err := target.Connect(o.kubeconfig, o.context)
+	if err == nil {
+		o.cluster = &cluster
+	}
+	return err
+}
+
 // A subject is a pod that a command is about, and what is decided about it.
 type subject struct {
 	pod      target.Pod
 	facts    redirect.Pod
+	config   redirect.Config // what the cluster sets
 	decision redirect.Decision
-	mistake  error  // it would be refused for this
-	unsaid   bool   // nobody knows its nameservers, and they matter
-	class    string // its runtime class, if the handler matters, which is the cluster's to know
+	mistake  error          // it would be refused for this
+	record   *record.Record // what was programmed when it started; nil if nobody knows
+	lacks    []string       // what could not be learned of its node, and why
+	unsaid   bool           // nobody knows its nameservers, and they matter
+	class    string         // its runtime class, if the handler matters, which is the cluster's to know
+}
+
+// has is what the rules of a pod are compiled from: what it started with, else what it asks for.
+func (s subject) has() redirect.Policy {
+	if s.record != nil {
+		return s.record.Policy
+	}
+	return s.decision.Policy
+}
+
+// redirected reports whether there is anything to say about the pod's rules.
+func (s subject) redirected(outcome string) bool {
+	return s.record != nil || outcome == isRedirected
 }
 
 // subjects are the pods of the target or the file.
-func (e env) subjects(ctx context.Context, o *options, args []string) ([]subject, redirect.Config,
-	error) {
-	cfg, err := o.config()
-	if err != nil {
-		return nil, cfg, err
-	}
+func (e env) subjects(ctx context.Context, o *options, args []string) ([]subject, error) {
 	servers, err := addresses("--nameserver", o.nameservers)
 	if err != nil {
-		return nil, cfg, err
+		return nil, err
 	}
 	ips, err := addresses("--pod-ip", o.podIPs)
 	if err != nil {
-		return nil, cfg, err
+		return nil, err
 	}
 	pods, err := e.pods(ctx, o, args)
 	if err != nil {
-		return nil, cfg, err
+		return nil, err
+	}
+	k, err := e.know(ctx, o, pods)
+	if err != nil {
+		return nil, err
 	}
 	var all []subject
 	for _, pod := range pods {
 		if len(ips) > 0 {
 			pod.IPs = ips
 		}
-		all = append(all, decide(pod, cfg, servers))
+		all = append(all, k.decide(pod, servers))
 	}
-	return all, cfg, nil
+	return all, nil
 }
 
-// decide decides about a pod. Of its nameservers those are known that it names itself, unless
-// they are told.
-func decide(pod target.Pod, cfg redirect.Config, servers []netip.Addr) subject {
-	s := subject{pod: pod, facts: pod.Facts}
+// decide decides about a pod. Its nameservers are those that are given, that the runtime passed
+// when it started, or that it names itself.
+func (k knowledge) decide(pod target.Pod, servers []netip.Addr) subject {
+	s := subject{pod: pod, facts: pod.Facts, config: k.config, record: k.recorded(pod),
+		lacks: k.lacks}
 	s.facts.Nameservers = servers
-	if len(servers) == 0 && pod.DNSPolicy == "None" {
+	switch {
+	case len(servers) > 0:
+	case s.record != nil:
+		s.facts.Nameservers = s.record.Policy.DNS.Servers
+	case pod.DNSPolicy == "None":
 		s.facts.Nameservers = pod.DNSServers
 	}
-	s.decision, s.mistake = redirect.Decide(s.facts, cfg)
+	s.decision, s.mistake = redirect.Decide(s.facts, k.config)
 	if s.mistake == nil && s.decision.AskHandler {
 		s.class, s.facts.Spec.RuntimeClass = s.facts.Spec.RuntimeClass, ""
-		s.decision, s.mistake = redirect.Decide(s.facts, cfg)
+		s.decision, s.mistake = redirect.Decide(s.facts, k.config)
 	}
-	s.unsaid = slices.Contains(s.decision.Warnings, redirect.UnknownNameservers)
+	s.unsaid = s.record == nil &&
+		slices.Contains(s.decision.Warnings, redirect.UnknownNameservers)
 	return s
 }
 
@@ -118,6 +163,9 @@ func (e env) pods(ctx context.Context, o *options, args []string) ([]target.Pod,
 	switch {
 	case o.file != "" && len(args) > 0:
 		return nil, usagef("a target and --filename: want one of them")
+	case o.file == "-" && o.stdinBytes >= 0:
+		o.here = true
+		return target.FromFile(io.LimitReader(e.stdin, o.stdinBytes), "standard input", opts)
 	case o.file == "-":
 		return target.FromFile(e.stdin, "standard input", opts)
 	case o.file != "":
@@ -130,12 +178,11 @@ func (e env) pods(ctx context.Context, o *options, args []string) ([]target.Pod,
 	case len(args) == 0:
 		return nil, usagef("want a target, as NAMESPACE/POD or deployment/NAME, or --filename")
 	}
-	client, namespace, err := target.Client(o.kubeconfig, o.context)
-	if err != nil {
+	if err := o.connect(); err != nil {
 		return nil, err
 	}
-	opts.DefaultNamespace = namespace
-	return target.FromCluster(ctx, client, args[0], opts)
+	opts.DefaultNamespace = o.cluster.DefaultNamespace
+	return target.FromCluster(ctx, o.cluster.Client, args[0], opts)
 }
 
 func addresses(flag string, texts []string) ([]netip.Addr, error) {
@@ -148,57 +195,6 @@ func addresses(flag string, texts []string) ([]netip.Addr, error) {
 		all = append(all, a.Unmap())
 	}
 	return all, nil
-}
-
-// maxEntry is how much is read of an entry's file.
-const maxEntry = 1 << 20
-
-// config is what the cluster sets: what the entry says, else the defaults.
-func (o *options) config() (redirect.Config, error) {
-	if o.entry == "" {
-		return redirect.Defaults(), nil
-	}
-	file, err := os.Open(o.entry)
-	if err != nil {
-		return redirect.Config{}, err
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxEntry))
-	if err != nil {
-		return redirect.Config{}, err
-	}
-	entry, err := entryIn(data)
-	if err != nil {
-		return redirect.Config{}, fmt.Errorf("read %s: %w", o.entry, err)
-	}
-	conf := netconf.Parse(entry)
-	if wrong := slices.Concat(conf.Mistakes, conf.Unknown); len(wrong) > 0 {
-		return redirect.Config{}, fmt.Errorf("read %s: %s", o.entry, strings.Join(wrong, "; "))
-	}
-	return conf.Redirect, nil
-}
-
-// entryIn returns our entry: the whole file, or the one of our type in a chain.
-func entryIn(data []byte) ([]byte, error) {
-	var list struct {
-		Type    string            `json:"type"`
-		Plugins []json.RawMessage `json:"plugins"`
-	}
-	if err := json.Unmarshal(data, &list); err != nil {
-		return nil, fmt.Errorf("it is no JSON: %w", err)
-	}
-	if list.Type == names.Plugin {
-		return data, nil
-	}
-	for _, one := range list.Plugins {
-		var entry struct {
-			Type string `json:"type"`
-		}
-		if json.Unmarshal(one, &entry) == nil && entry.Type == names.Plugin {
-			return one, nil
-		}
-	}
-	return nil, errors.New("want a plugin of type " + names.Plugin + ", or a chain with one")
 }
 
 // answer writes what a command found, and says whether a pod is refused.

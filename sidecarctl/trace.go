@@ -40,26 +40,27 @@ func (e env) traceCommand() *cobra.Command {
 		if t.all == (t.to != "") {
 			return usagef("want --to, or --all for the usual connections")
 		}
-		all, cfg, err := e.subjects(c.Context(), &o, args)
+		all, err := e.subjects(c.Context(), &o, args)
 		if err != nil {
 			return err
 		}
-		return e.trace(&o, t, all, cfg)
+		return e.trace(&o, t, all)
 	}
 	return c
 }
 
-func (e env) trace(o *options, t talkFlags, all []subject, cfg redirect.Config) error {
+func (e env) trace(o *options, t talkFlags, all []subject) error {
 	var shown ways
 	refused := false
 	for _, one := range all {
 		w := way{Pod: one.pod.Name}
-		x := one.explain(cfg, false)
+		x := one.explain(false)
 		w.Outcome, w.Because = x.Outcome, x.Because
 		if x.Outcome == isRefused {
 			w.Because = x.Findings[0].What
 		}
-		if x.Outcome == isRedirected {
+		if one.redirected(x.Outcome) {
+			w.Findings = one.aside()
 			talks, err := one.talks(t)
 			if err != nil {
 				return err
@@ -84,7 +85,7 @@ var exampleIPs = []netip.Addr{netip.MustParseAddr("192.0.2.10"),
 	netip.MustParseAddr("2001:db8::10")}
 
 func (s subject) tracePod() trace.Pod {
-	p := trace.Pod{Policy: s.decision.Policy, Addrs: s.pod.IPs}
+	p := trace.Pod{Policy: s.has(), Addrs: s.pod.IPs}
 	if len(p.Addrs) == 0 {
 		p.Addrs = exampleIPs
 	}
@@ -117,7 +118,7 @@ func (s subject) talks(t talkFlags) ([]namedTalk, error) {
 
 // sender is who --from names. A uid that no manifest says is 0, which most images have.
 func (s subject) sender(from string) (who trace.Sender, sure bool, err error) {
-	proxy := s.decision.Policy.Proxy
+	proxy := s.has().Proxy
 	if number, ok := strings.CutPrefix(from, "uid:"); ok {
 		uid, err := strconv.ParseUint(number, 10, 32)
 		if err != nil {
@@ -199,7 +200,7 @@ func (s subject) usual() ([]namedTalk, error) {
 		add("proxy calls out", proxy, elsewhere, 443, false)
 		add("peer calls the app", peer, own.String(), port, false)
 		add("kubelet probes the proxy", peer, own.String(), 15021, false)
-		add("peer calls a port of the proxy", peer, own.String(), s.decision.Policy.Ports.Tunnel,
+		add("peer calls a port of the proxy", peer, own.String(), s.has().Ports.Tunnel,
 			false)
 	}
 	return all, nil

@@ -16,10 +16,11 @@ type ways []way
 
 // way is about one pod.
 type way struct {
-	Pod     string `json:"pod"`
-	Outcome string `json:"outcome"` // of the pod: redirected, skipped or refused
-	Because string `json:"because,omitempty"`
-	Talks   []talk `json:"connections,omitempty"`
+	Pod      string    `json:"pod"`
+	Outcome  string    `json:"outcome"` // of the pod: redirected, skipped or refused
+	Because  string    `json:"because,omitempty"`
+	Findings []finding `json:"findings,omitempty"` // what may mislead about it
+	Talks    []talk    `json:"connections,omitempty"`
 
 	table bool
 }
@@ -83,6 +84,9 @@ func (all ways) Text(p *view.Page) {
 		}
 		if w.Because != "" {
 			p.Paragraph(2, w.Because+": its connections meet no rule of sidecar-cni")
+		}
+		for _, f := range w.Findings {
+			p.Odd(2, f.text())
 		}
 		for j, t := range w.Talks {
 			if w.table {

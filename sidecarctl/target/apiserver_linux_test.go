@@ -19,28 +19,28 @@ func TestPodByKubeconfig(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", UID: "5b0c"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web"}}},
 	})
-	client, namespace, err := target.Client(api.Kubeconfig(), "")
-	if err != nil || namespace != "default" {
-		t.Fatalf("namespace %q, error %v", namespace, err)
+	cluster, err := target.Connect(api.Kubeconfig(), "")
+	if err != nil || cluster.DefaultNamespace != "default" {
+		t.Fatalf("namespace %q, error %v", cluster.DefaultNamespace, err)
 	}
-	pods, err := target.FromCluster(t.Context(), client, "shop/web-0", target.Options{})
+	pods, err := target.FromCluster(t.Context(), cluster.Client, "shop/web-0", target.Options{})
 	if err != nil || len(pods) != 1 || pods[0].Name != "shop/web-0" || pods[0].UID != "5b0c" {
 		t.Errorf("pods %+v, error %v", pods, err)
 	}
 
 	api.Rotate("another")
-	_, err = target.FromCluster(t.Context(), client, "shop/web-0", target.Options{})
+	_, err = target.FromCluster(t.Context(), cluster.Client, "shop/web-0", target.Options{})
 	if err == nil || !strings.Contains(err.Error(), "does not accept the credentials") {
 		t.Errorf("with an old token: %v", err)
 	}
 
 	api = apiserver.Start(t)
 	api.Distrust(t)
-	client, _, err = target.Client(api.Kubeconfig(), "")
+	cluster, err = target.Connect(api.Kubeconfig(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = target.FromCluster(t.Context(), client, "shop/web-0", target.Options{})
+	_, err = target.FromCluster(t.Context(), cluster.Client, "shop/web-0", target.Options{})
 	if err == nil || !strings.Contains(err.Error(), "certificate signed by unknown authority") {
 		t.Errorf("with another CA: %v", err)
 	}

@@ -29,6 +29,7 @@ func (p parsed) build(path string) (Pod, error) {
 		DNSPolicy:   printable(p.more.Spec.DNSPolicy),
 		DNSServers:  servers,
 		UID:         printable(p.pod.Metadata.UID),
+		NodeUID:     printable(firstOf(p.more.Metadata.Annotations.Mirror, p.pod.Metadata.UID)),
 		Facts:       p.pod.Facts(),
 		Containers:  containers,
 	}, nil

@@ -11,12 +11,17 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Client returns a client for FromCluster, and the namespace of the kubeconfig's context, which is
-// "default" if it has none. Empty arguments leave it to kubectl's rules: the files of $KUBECONFIG,
-// else ~/.kube/config, else the ServiceAccount of the pod that this runs in; and the current
-// context.
-func Client(kubeconfig, context string) (client *rest.RESTClient, defaultNamespace string,
-	err error) {
+// Cluster is where pods are read.
+type Cluster struct {
+	Client           *rest.RESTClient // for JSON of any kind
+	Config           *rest.Config     // that Client was made of
+	DefaultNamespace string           // of the kubeconfig's context; "default" if it has none
+}
+
+// Connect makes what FromCluster asks by. Empty arguments leave it to kubectl's rules: the files of
+// $KUBECONFIG, else ~/.kube/config, else the ServiceAccount of the pod that this runs in; and the
+// current context.
+func Connect(kubeconfig, context string) (Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
 	rules.WarnIfAllMissing = false // the error says it
@@ -24,23 +29,24 @@ func Client(kubeconfig, context string) (client *rest.RESTClient, defaultNamespa
 		&clientcmd.ConfigOverrides{CurrentContext: context})
 	raw, err := loaded.RawConfig()
 	if err != nil {
-		return nil, "", explainConfig(err)
+		return Cluster{}, explainConfig(err)
 	}
 	if _, ok := raw.Contexts[context]; !ok && context != "" {
-		return nil, "", fmt.Errorf("read kubeconfig: it has no context %q; "+
+		return Cluster{}, fmt.Errorf("read kubeconfig: it has no context %q; "+
 			"list them by kubectl config get-contexts", clip(context, longestName))
 	}
 	config, err := loaded.ClientConfig()
 	if err != nil {
-		return nil, "", explainConfig(err)
+		return Cluster{}, explainConfig(err)
 	}
-	if defaultNamespace, _, err = loaded.Namespace(); err != nil {
-		return nil, "", explainConfig(err)
+	c := Cluster{Config: config}
+	if c.DefaultNamespace, _, err = loaded.Namespace(); err != nil {
+		return Cluster{}, explainConfig(err)
 	}
-	if client, err = newClient(config); err != nil {
-		return nil, "", explainConfig(err)
+	if c.Client, err = newClient(config); err != nil {
+		return Cluster{}, explainConfig(err)
 	}
-	return client, defaultNamespace, nil
+	return c, nil
 }
 
 // newClient returns a client for JSON of any kind. The one type that it knows is Status, which says

@@ -42,6 +42,10 @@ func FromCluster(ctx context.Context, client *rest.RESTClient, ref string,
 	if err != nil {
 		return nil, fmt.Errorf("read %s: the API server's answer: %w", r, err)
 	}
+	for i := range pods {
+		pods[i].addOwner(ctx, client)
+		pods[i].addHandler(ctx, client)
+	}
 	return pods, nil
 }
 

@@ -38,11 +38,11 @@ func configFor(t *testing.T, server string) string {
 
 func client(t *testing.T, server string) *rest.RESTClient {
 	t.Helper()
-	c, namespace, err := target.Client(configFor(t, server), "")
-	if err != nil || namespace != "of-context" {
-		t.Fatalf("namespace %q, error %v", namespace, err)
+	c, err := target.Connect(configFor(t, server), "")
+	if err != nil || c.DefaultNamespace != "of-context" {
+		t.Fatalf("namespace %q, error %v", c.DefaultNamespace, err)
 	}
-	return c
+	return c.Client
 }
 
 // serve answers each request in the same way.
@@ -233,8 +233,8 @@ func TestNoAnswer(t *testing.T) {
 func TestKubeconfigs(t *testing.T) {
 	t.Parallel()
 	good := configFor(t, "https://127.0.0.1:1")
-	if _, namespace, err := target.Client(good, "bare"); namespace != "default" || err != nil {
-		t.Errorf("context without a namespace: namespace %q, error %v", namespace, err)
+	if c, err := target.Connect(good, "bare"); c.DefaultNamespace != "default" || err != nil {
+		t.Errorf("context without a namespace: namespace %q, error %v", c.DefaultNamespace, err)
 	}
 	wrong := filepath.Join(t.TempDir(), "wrong")
 	if err := os.WriteFile(wrong, []byte("a: b: c"), 0o600); err != nil {
@@ -246,7 +246,7 @@ func TestKubeconfigs(t *testing.T) {
 		{"not YAML", wrong, "", "error loading config file"},
 	}
 	for _, row := range rows {
-		_, _, err := target.Client(row.path, row.context)
+		_, err := target.Connect(row.path, row.context)
 		if err == nil || !strings.HasPrefix(err.Error(), "read kubeconfig: ") ||
 			!strings.Contains(err.Error(), row.want) || !printable(err.Error()) {
 			t.Errorf("%s: got %v, want %s", row.name, err, row.want)
@@ -260,12 +260,12 @@ func TestNoKubeconfig(t *testing.T) {
 		t.Setenv(name, "")
 	}
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
-	_, _, err := target.Client("", "")
+	_, err := target.Connect("", "")
 	if err == nil || !strings.Contains(err.Error(), "there is none, or it has no cluster; set $KUBECONFIG") {
 		t.Errorf("got %v", err)
 	}
 	t.Setenv("KUBECONFIG", configFor(t, "https://127.0.0.1:1"))
-	if _, namespace, err := target.Client("", ""); namespace != "of-context" || err != nil {
-		t.Errorf("$KUBECONFIG: namespace %q, error %v", namespace, err)
+	if c, err := target.Connect("", ""); c.DefaultNamespace != "of-context" || err != nil {
+		t.Errorf("$KUBECONFIG: namespace %q, error %v", c.DefaultNamespace, err)
 	}
 }

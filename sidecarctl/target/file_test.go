@@ -61,7 +61,7 @@ func TestRunningPod(t *testing.T) {
 		Name: "shop/web-0", Kind: "Pod", HostNetwork: true, Node: "node-1",
 		IPs:       []netip.Addr{addr("10.0.0.7"), addr("2001:db8::7")},
 		DNSPolicy: "None", DNSServers: []netip.Addr{addr("10.96.0.10"), addr("2001:db8::53")},
-		UID: "5b0c",
+		UID: "5b0c", NodeUID: "5b0c",
 		Facts: redirect.Pod{
 			Namespace: "shop", Name: "web-0",
 			Annotations: map[string]string{"sidecar.istio.io/status": "{}"},

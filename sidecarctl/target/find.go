@@ -53,6 +53,8 @@ func (f *finder) object(object map[string]any, kind string) error {
 	}
 	if !f.live {
 		pod.Phase = "" // that of when the file was written
+	} else if s.path == "" {
+		pod.Object = object
 	}
 	f.pods = append(f.pods, pod)
 	return nil

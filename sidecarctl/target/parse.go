@@ -23,6 +23,9 @@ type source struct {
 type fields struct {
 	Metadata struct {
 		GenerateName string `json:"generateName"`
+		Annotations  struct {
+			Mirror string `json:"kubernetes.io/config.mirror"` // the uid, of a static pod
+		} `json:"annotations"`
 	} `json:"metadata"`
 	Spec struct {
 		HostNetwork bool   `json:"hostNetwork"`
@@ -97,15 +100,19 @@ func (s source) pod(o Options) (Pod, error) {
 	pod.Kind, pod.Name = printable(s.kind), printable(meta.Namespace+"/"+name)
 	if s.path != "" {
 		pod.Name += " (" + pod.Kind + ")"
-		pod.UID, pod.Phase, pod.Node, pod.IPs = "", "", "", nil
+		pod.UID, pod.NodeUID, pod.Phase, pod.Node, pod.IPs = "", "", "", "", nil
+		pod.Owner, pod.Outside = pod.Kind+" "+printable(name), owner.pod.Metadata.Annotations
 	}
 	return pod, nil
 }
 
-// parse reads a pod in both ways. Only what a pod has in the API is passed on.
+// handlerKey is what an object has beside a pod's fields that was sent to its node.
+const handlerKey = "runtimeHandler"
+
+// parse reads a pod in both ways. Only what a pod has in the API is passed on, and its handler.
 func parse(body map[string]any, path string) (parsed, error) {
 	known := map[string]any{}
-	for _, key := range []string{"metadata", "spec", "status"} {
+	for _, key := range []string{"metadata", "spec", "status", handlerKey} {
 		if value, ok := body[key]; ok {
 			known[key] = value
 		}

@@ -27,8 +27,13 @@ type Pod struct {
 	DNSPolicy   string       // as written; "" is ClusterFirst
 	DNSServers  []netip.Addr // dnsConfig.nameservers
 	UID         string       // "" if none is known, as of a template
+	NodeUID     string       // as its node calls it: of a static pod another one than UID
 	Facts       redirect.Pod // what decides; the nameservers are not among it
 	Containers  []Container  // init containers first, in their order
+
+	Owner   string            // for people, what has the template, or controls the pod
+	Outside map[string]string // annotations of Owner itself, which no pod gets
+	Object  map[string]any    // the pod as the API has it; nil of a file's and of a template
 }
 
 // Container is one of a pod's.

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
+	"github.com/sidecar-cni/sidecar-cni/contract/record"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/onnode"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/target"
+)
+
+// knowledge is what is known of the node of the pods that a command is about.
+type knowledge struct {
+	config  redirect.Config
+	records []record.Record
+	lacks   []string // what could not be learned, and why
+}
+
+// maxEntry is how much is read of a file with an entry.
+const maxEntry = 1 << 20
+
+// know learns what the cluster sets and what the node recorded: of --entry, of this node, or of the
+// pods' node. Where nothing is to be asked, the cluster sets nothing.
+func (e env) know(ctx context.Context, o *options, pods []target.Pod) (knowledge, error) {
+	k := knowledge{config: redirect.Defaults()}
+	switch {
+	case o.entry != "":
+		data, err := onnode.ReadFile(o.entry, maxEntry)
+		if err != nil {
+			return k, err
+		}
+		entry, err := netconf.Entry(data)
+		if err == nil {
+			k.config, err = configOf(entry)
+		}
+		if err != nil {
+			return k, fmt.Errorf("read %s: %w", o.entry, err)
+		}
+		return k, nil
+	case o.cluster == nil && !o.here:
+		return k, nil
+	}
+	facts, err := e.facts(ctx, o, pods)
+	if err != nil {
+		k.lacks = append(k.lacks, err.Error())
+		return k, nil
+	}
+	k.records, k.lacks = facts.Records, facts.Unread
+	if facts.Entry != nil {
+		config, err := configOf(facts.Entry)
+		if err != nil {
+			k.lacks = append(k.lacks, fmt.Sprintf("read %s: %v", facts.File, err))
+		} else {
+			k.config = config
+		}
+	}
+	return k, nil
+}
+
+// facts are read here if this node has one of the pods, else where the first one runs; of a
+// template by any agent.
+func (e env) facts(ctx context.Context, o *options, pods []target.Pod) (onnode.Facts, error) {
+	var uids []string
+	node := ""
+	for _, pod := range pods {
+		if pod.NodeUID != "" {
+			uids = append(uids, pod.NodeUID)
+		}
+		if node == "" {
+			node = pod.Node
+		}
+	}
+	if o.here || e.root {
+		facts := onnode.Read(e.dirs, uids)
+		if o.here || len(facts.Records) > 0 {
+			return facts, nil
+		}
+	}
+	agent, err := o.agents().On(ctx, node)
+	if err != nil {
+		return onnode.Facts{}, err
+	}
+	return agent.Facts(ctx, uids)
+}
+
+func (o *options) agents() onnode.Agents {
+	return onnode.Agents{Client: o.cluster.Client, Config: o.cluster.Config,
+		Namespace: o.agentNamespace}
+}
+
+// configOf reads an entry of the plugin.
+func configOf(entry []byte) (redirect.Config, error) {
+	conf := netconf.Parse(entry)
+	if wrong := slices.Concat(conf.Mistakes, conf.Unknown); len(wrong) > 0 {
+		return redirect.Config{}, errors.New(strings.Join(wrong, "; "))
+	}
+	return conf.Redirect, nil
+}
+
+// recorded is the record of a pod's own network.
+func (k knowledge) recorded(pod target.Pod) *record.Record {
+	var found *record.Record
+	for i := range k.records {
+		r := &k.records[i]
+		if pod.NodeUID != "" && r.Pod.UID == pod.NodeUID &&
+			(found == nil || r.Interface == record.MainInterface) {
+			found = r
+		}
+	}
+	return found
+}
+
+// factsCommand is what an agent is asked by.
+func (e env) factsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: onnode.FactsVerb + " [UID...]", Hidden: true,
+		Short: "what this node knows of pods, for this program elsewhere",
+		RunE: func(_ *cobra.Command, uids []string) error {
+			return json.NewEncoder(e.stdout).Encode(onnode.Read(e.dirs, uids))
+		},
+	}
+}

@@ -1,0 +1,165 @@
+package onnode
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
+	"k8s.io/streaming/pkg/httpstream"
+)
+
+const (
+	program   = "/sidecarctl" // this one, in the agent's image
+	container = "agent"       // the agent's, in its pod
+	exitUsage = 2
+)
+
+// StdinFlag says how many bytes of standard input are the file that is read from it. What comes
+// behind says nothing, but when it ends so does the command: nothing runs on in the agent of
+// somebody who has gone.
+const StdinFlag = "stdin-bytes"
+
+// Call is one command in the agent.
+type Call struct {
+	Args     []string // without the program
+	Manifest []byte   // what -f - reads; nil for none
+	Stdout   io.Writer
+}
+
+// Run runs this program in the agent until ctx ends, and returns its exit code if that is not about
+// an error of its own.
+func (a Agent) Run(ctx context.Context, c Call) (code int, err error) {
+	args := c.Args
+	var stdin io.Reader
+	if c.Manifest != nil {
+		args = append(append([]string(nil), args...), "-f", "-",
+			"--"+StdinFlag+"="+strconv.Itoa(len(c.Manifest)))
+		rest, end := io.Pipe()
+		defer end.Close()
+		stdin = io.MultiReader(bytes.NewReader(c.Manifest), rest)
+	}
+	executor, err := a.executor(args, stdin != nil)
+	if err != nil {
+		return 0, fmt.Errorf("run in agent %s/%s: %w", a.Namespace, a.Name, err)
+	}
+	stderr := &tail{}
+	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{
+		Stdin: stdin, Stdout: c.Stdout, Stderr: stderr,
+	})
+	return a.ended(ctx, err, stderr.String())
+}
+
+// executor asks by WebSocket, and where API server or kubelet are too old for it by SPDY.
+func (a Agent) executor(args []string, stdin bool) (remotecommand.Executor, error) {
+	query := url.Values{"container": {container}, "stdout": {"true"}, "stderr": {"true"},
+		"command": append([]string{program}, args...)}
+	if stdin {
+		query.Set("stdin", "true")
+	}
+	u := *a.server
+	u.Path = strings.TrimSuffix(u.Path, "/") + "/api/v1/namespaces/" + url.PathEscape(a.Namespace) +
+		"/pods/" + url.PathEscape(a.Name) + "/exec"
+	u.RawQuery = query.Encode()
+	socket, err := remotecommand.NewWebSocketExecutor(a.config, "GET", u.String())
+	if err != nil {
+		return nil, err
+	}
+	older, err := remotecommand.NewSPDYExecutor(a.config, "POST", &u)
+	if err != nil {
+		return nil, err
+	}
+	return remotecommand.NewFallbackExecutor(socket, older, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	})
+}
+
+// ended says how a command has ended.
+func (a Agent) ended(ctx context.Context, err error, stderr string) (int, error) {
+	where := fmt.Sprintf("agent %s/%s of node %s", a.Namespace, a.Name, a.Node)
+	coded, ended := errors.AsType[exec.CodeExitError](err)
+	switch {
+	case err == nil:
+		return 0, nil
+	case ctx.Err() != nil:
+		return 0, ctx.Err()
+	case ended && coded.Code > exitUsage:
+		return coded.Code, nil
+	case ended:
+		return coded.Code, fmt.Errorf("%s: %s", where, said(stderr))
+	case strings.Contains(err.Error(), "is forbidden: "): // the Status is not in the error
+		return 0, fmt.Errorf("run in %s: it is forbidden: have a role bound to you with the verbs "+
+			"create and get for pods/exec in namespace %q, which is root on its nodes: see "+
+			"docs/security.md", where, a.Namespace)
+	case strings.Contains(err.Error(), program+": no such file"),
+		strings.Contains(err.Error(), strconv.Quote(program)+": stat"):
+		return 0, fmt.Errorf("run in %s: its image has no %s, it is of an older version: update it",
+			where, program)
+	}
+	return 0, fmt.Errorf("run in %s: %w", where, err)
+}
+
+// said is the message of a command that failed.
+func said(stderr string) string {
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	last := strings.TrimPrefix(lines[len(lines)-1], "sidecarctl: ")
+	if last == "" {
+		return "it failed, and did not say why"
+	}
+	return last
+}
+
+// tail keeps the end of what is written.
+type tail struct{ kept []byte }
+
+const tailSize = 4 << 10
+
+func (t *tail) Write(data []byte) (int, error) {
+	t.kept = append(t.kept, data[max(0, len(data)-tailSize):]...)
+	t.kept = t.kept[max(0, len(t.kept)-tailSize):]
+	return len(data), nil
+}
+
+func (t *tail) String() string { return string(t.kept) }
+
+// maxAnswer is how much is taken of an answer.
+const maxAnswer = 64 << 20
+
+// Ask runs a command and reads its answer. The exit code is as of Run.
+func Ask[T any](ctx context.Context, a Agent, c Call) (answer T, code int, err error) {
+	out := &bounded{}
+	c.Stdout = out
+	if code, err = a.Run(ctx, c); err != nil {
+		return answer, code, err
+	}
+	if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
+		return answer, code, fmt.Errorf("read the answer of agent %s/%s, which may be of another "+
+			"version: %w", a.Namespace, a.Name, err)
+	}
+	return answer, code, nil
+}
+
+// Facts asks for what the agent's node knows of the pods with some uids.
+func (a Agent) Facts(ctx context.Context, uids []string) (Facts, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	facts, _, err := Ask[Facts](ctx, a, Call{Args: append([]string{FactsVerb}, uids...)})
+	return facts, err
+}
+
+// bounded is a buffer of maxAnswer bytes.
+type bounded struct{ bytes.Buffer }
+
+func (b *bounded) Write(data []byte) (int, error) {
+	if b.Len()+len(data) > maxAnswer {
+		return 0, fmt.Errorf("the answer is larger than %d MiB", maxAnswer>>20)
+	}
+	return b.Buffer.Write(data)
+}

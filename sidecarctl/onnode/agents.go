@@ -1,0 +1,146 @@
+package onnode
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+)
+
+// Labels select the agents' pods, whatever release they are of.
+const Labels = "app.kubernetes.io/name=sidecar-cni,app.kubernetes.io/component=agent"
+
+const askTimeout = 15 * time.Second
+
+// Agents are those of a cluster.
+type Agents struct {
+	Client    *rest.RESTClient // of package target
+	Config    *rest.Config     // of the same cluster
+	Namespace string           // of the agents; "" is to be found out
+}
+
+// Agent is the pod of one agent.
+type Agent struct {
+	Namespace, Name string // of the pod
+	Node            string // that it runs on
+
+	config *rest.Config
+	server *url.URL
+}
+
+// agentPod is as much of a pod as matters.
+type agentPod struct {
+	Metadata struct {
+		Namespace         string    `json:"namespace"`
+		Name              string    `json:"name"`
+		CreationTimestamp time.Time `json:"creationTimestamp"`
+		DeletionTimestamp string    `json:"deletionTimestamp"`
+	} `json:"metadata"`
+	Spec struct {
+		NodeName string `json:"nodeName"`
+	} `json:"spec"`
+	Status struct {
+		Phase      string `json:"phase"`
+		Conditions []struct {
+			Type   string `json:"type"`
+			Status string `json:"status"`
+		} `json:"conditions"`
+	} `json:"status"`
+}
+
+// On returns the agent of a node; of any node if none is named.
+func (a Agents) On(ctx context.Context, node string) (Agent, error) {
+	agents, err := a.list(ctx, node)
+	if err != nil {
+		return Agent{}, err
+	}
+	if len(agents) == 0 && node == "" {
+		return Agent{}, errors.New("no agent of sidecar-cni runs in the cluster: is it installed? " +
+			"See kubectl get pods -A -l " + Labels)
+	}
+	if len(agents) == 0 {
+		return Agent{}, fmt.Errorf("no agent of sidecar-cni runs on node %s: see kubectl get pods "+
+			"-A -o wide -l %s", node, Labels)
+	}
+	return agents[0], nil
+}
+
+// Each returns one agent of each node that has any.
+func (a Agents) Each(ctx context.Context) ([]Agent, error) {
+	agents, err := a.list(ctx, "")
+	slices.SortStableFunc(agents, func(a, b Agent) int { return cmp.Compare(a.Node, b.Node) })
+	return slices.CompactFunc(agents, func(a, b Agent) bool { return a.Node == b.Node }), err
+}
+
+// list returns the agents that run, those first that are to be asked before others.
+func (a Agents) list(ctx context.Context, node string) ([]Agent, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	path := []string{"/api/v1/pods"}
+	if a.Namespace != "" {
+		path = []string{"/api/v1/namespaces", a.Namespace, "pods"}
+	}
+	request := a.Client.Get().AbsPath(path...).Param("labelSelector", Labels)
+	if node != "" {
+		request = request.Param("fieldSelector", "spec.nodeName="+node)
+	}
+	result := request.Do(ctx)
+	err := result.Error() // of Raw's error the Status is not read yet
+	var data []byte
+	if err == nil {
+		data, err = result.Raw()
+	}
+	var list struct {
+		Items []agentPod `json:"items"`
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &list)
+	}
+	if err != nil {
+		return nil, a.explain(err)
+	}
+	items := slices.DeleteFunc(list.Items, func(p agentPod) bool {
+		return p.Status.Phase != "Running" || p.Metadata.DeletionTimestamp != ""
+	})
+	slices.SortStableFunc(items, agentPod.compare)
+	agents := make([]Agent, len(items))
+	for i, p := range items {
+		agents[i] = Agent{p.Metadata.Namespace, p.Metadata.Name, p.Spec.NodeName, a.Config,
+			a.Client.Get().URL()}
+	}
+	return agents, nil
+}
+
+func (a Agents) explain(err error) error {
+	switch {
+	case apierrors.IsForbidden(err) && a.Namespace == "":
+		return errors.New("find agents: listing the pods of all namespaces is forbidden: name " +
+			"theirs by --agent-namespace, or have a role bound to you with the verb list for pods")
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("find agents: have a role bound to you with the verb list for pods in "+
+			"namespace %q", a.Namespace)
+	}
+	return fmt.Errorf("find agents: %w", err)
+}
+
+// compare orders agents: those that are ready first, and of these the newest, which is in charge of
+// the node while an update replaces the other.
+func (p agentPod) compare(q agentPod) int {
+	ready := func(p agentPod) int {
+		for _, c := range p.Status.Conditions {
+			if c.Type == "Ready" && c.Status == "True" {
+				return 0
+			}
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(ready(p), ready(q)),
+		q.Metadata.CreationTimestamp.Compare(p.Metadata.CreationTimestamp))
+}
