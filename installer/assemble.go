@@ -16,7 +16,6 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/guard"
-	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/installer/nodestatus"
 	"github.com/sidecar-cni/sidecar-cni/installer/pages"
 	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
@@ -87,7 +86,7 @@ func (d *daemon) watchPods(s *settings) error {
 		repairs.Label = repair.Label
 	}
 	if root := s.node.Plugin.HostRoot; root != "" {
-		repairs.InRoot = func(do func() error) error { return node.InRoot(root, do) }
+		repairs.InRoot = func(do func() error) error { return podns.InRoot(root, do) }
 	}
 	backend := func() string { return d.seen.Load().backend }
 	locks := &podns.Locks{}
