@@ -1,14 +1,5 @@
-// Package iptables writes a ruleset with the host's iptables, one iptables-restore a family, and
-// reads it back with iptables-save. It is for kernels and hosts that cannot do nftables.
-//
-//	tables, err := iptables.Find(iptables.NFT)
-//	undo, warnings, err := tables.Apply(ctx, rules)
-//	problems, err := tables.Verify(ctx, rules)
-//
-// Be aware: everything happens in the network namespace of the calling thread, which the caller has
-// locked and moved there. A table of a family changes at once, two of them one after the other: nat
-// comes first, so that nothing is ever redirected by less than the new nat rules. A namespace of
-// another user namespace is refused by the kernel.
+//go:build linux
+
 package iptables
 
 import (
@@ -19,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
@@ -261,14 +251,4 @@ func (t *Tables) Verify(ctx context.Context, rs redirect.Ruleset) ([]redirect.Pr
 	}
 	routes, err := routing.Verify(rs)
 	return append(problems, routes...), err
-}
-
-// Render returns the input of iptables-restore for a family, and the routing policy as comments.
-func Render(rs redirect.Ruleset, f redirect.Family) string {
-	var b strings.Builder
-	b.WriteString(deletions{}.replacedBy(creationsOf(rs, f)))
-	for _, command := range routing.Render(rs) {
-		fmt.Fprintf(&b, "# %s\n", command)
-	}
-	return b.String()
 }

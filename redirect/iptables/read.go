@@ -1,3 +1,5 @@
+//go:build linux
+
 package iptables
 
 import (
@@ -15,9 +17,6 @@ import (
 
 // listing is what iptables-save printed: the rules of each chain, without "-A CHAIN ".
 type listing map[redirect.Table]map[string][]string
-
-// deletions are the lines that make iptables-restore forget what is ours, by table.
-type deletions map[redirect.Table][]string
 
 func parse(out string) listing {
 	have := listing{}

@@ -1,3 +1,5 @@
+//go:build linux
+
 package iptables
 
 import (
@@ -8,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,32 +18,6 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/traces"
 )
-
-// creations are the lines that make iptables-restore write chains and rules, by table.
-type creations map[redirect.Table][]string
-
-func creationsOf(rs redirect.Ruleset, f redirect.Family) creations {
-	lines := creations{}
-	for _, c := range rs.Chains {
-		if c.Hook == redirect.NoHook {
-			lines[c.Table] = append(lines[c.Table], "-N "+c.Name)
-		}
-	}
-	for _, c := range rs.Chains {
-		for _, spec := range chainSpecs(c, f) {
-			lines[c.Table] = append(lines[c.Table], "-A "+c.Name+" "+spec)
-		}
-	}
-	return lines
-}
-
-func chainSpecs(c redirect.Chain, f redirect.Family) []string {
-	var all []string
-	for _, r := range c.Rules {
-		all = append(all, specs(r, f)...)
-	}
-	return all
-}
 
 // creations are the lines that write again what a listing has of ours.
 func (have listing) creations() creations {
@@ -62,27 +37,6 @@ func (have listing) creations() creations {
 		lines[table] = append(lines[table], rules...)
 	}
 	return lines
-}
-
-// replacedBy is one run of iptables-restore: in each table old lines go and new ones come,
-// together. nat is the first table, so that nothing is ever redirected by less than the new rules
-// of nat.
-func (d deletions) replacedBy(c creations) string {
-	var b strings.Builder
-	for _, table := range slices.Backward(redirect.Tables) {
-		if len(d[table])+len(c[table]) == 0 {
-			continue
-		}
-		fmt.Fprintf(&b, "*%s\n", table)
-		for _, lines := range [][]string{d[table], c[table]} {
-			for _, line := range lines {
-				b.WriteString(line)
-				b.WriteByte('\n')
-			}
-		}
-		b.WriteString("COMMIT\n")
-	}
-	return b.String()
 }
 
 // namespaceLock has the legacy variant lock the namespace that it changes, not the node: the file

@@ -1,3 +1,5 @@
+//go:build linux
+
 package nftables
 
 import (
@@ -9,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -144,7 +145,36 @@ func comment(udata []byte) string {
 	return "comment " + strconv.Quote(text)
 }
 
-func encode(e expr.Any) ([]byte, error) { return expr.Marshal(unix.NFPROTO_INET, e) }
+func encode(e expression) ([]byte, error) {
+	attrs, err := netlinkAttributes(e.attrs)
+	if err != nil {
+		return nil, err
+	}
+	content, err := nest(unix.NFTA_EXPR_DATA, attrs...)
+	if err != nil {
+		return nil, err
+	}
+	return netlink.MarshalAttributes([]netlink.Attribute{text(unix.NFTA_EXPR_NAME, e.name),
+		content})
+}
+
+func netlinkAttributes(list []attribute) ([]netlink.Attribute, error) {
+	var all []netlink.Attribute
+	for _, a := range list {
+		one := netlink.Attribute{Type: a.kind, Data: a.value}
+		if a.value == nil {
+			inner, err := netlinkAttributes(a.inner)
+			if err != nil {
+				return nil, err
+			}
+			if one, err = nest(a.kind, inner...); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
 
 // nested names the attributes that hold attributes, which the kernel and the library flag
 // differently, by where they are.

@@ -1,3 +1,5 @@
+//go:build linux
+
 package nftables
 
 import (
@@ -6,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
 
@@ -75,17 +76,11 @@ func (s *statement) brief() string {
 func (s *statement) modules() string {
 	var names []string
 	for _, e := range s.exprs {
-		name := ""
-		switch e.(type) {
-		case *expr.Redir:
-			name = "nft_redir"
-		case *expr.TProxy:
-			name = "nft_tproxy"
-		case *expr.Ct:
-			name = "nft_ct"
-		}
-		if name != "" && !slices.Contains(names, name) {
-			names = append(names, name)
+		switch e.name {
+		case "redir", "tproxy", "ct":
+			if name := "nft_" + e.name; !slices.Contains(names, name) {
+				names = append(names, name)
+			}
 		}
 	}
 	if len(names) == 0 {

@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"strconv"
 
-	"github.com/google/nftables/binaryutil"
-
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
@@ -36,7 +34,7 @@ type element struct {
 func portSet(ports []uint16) *set {
 	s := &set{}
 	for _, p := range ports {
-		s.elements = append(s.elements, element{key: binaryutil.BigEndian.PutUint16(p)})
+		s.elements = append(s.elements, element{key: big16(p)})
 		s.text = append(s.text, strconv.Itoa(int(p)))
 	}
 	return s
@@ -46,7 +44,7 @@ func idSet(ids redirect.IDs) *set {
 	s := &set{interval: true}
 	for _, r := range ids {
 		// Last is never the highest number, so that Last+1 does not overflow.
-		s.bounds(binaryutil.BigEndian.PutUint32(r.First), binaryutil.BigEndian.PutUint32(r.Last+1))
+		s.bounds(big32(r.First), big32(r.Last+1))
 		text := strconv.FormatUint(uint64(r.First), 10)
 		if r.First != r.Last {
 			text = fmt.Sprintf("%d-%d", r.First, r.Last)

@@ -5,10 +5,6 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/google/nftables/binaryutil"
-	"github.com/google/nftables/expr"
-	"golang.org/x/sys/unix"
-
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
@@ -16,18 +12,12 @@ import (
 // written in the same place, condition by condition, so that neither can go its own way.
 type statement struct {
 	words []string
-	exprs []expr.Any
+	exprs []expression
 	sets  []*set
 	why   string
 }
 
-// register is the only one that our rules need: a condition is tested as soon as it is loaded.
-const register = 1
-
-// meta loads what the kernel knows of a packet.
-func meta(key expr.MetaKey) expr.Any { return &expr.Meta{Key: key, Register: register} }
-
-func (s *statement) add(text string, exprs ...expr.Any) {
+func (s *statement) add(text string, exprs ...expression) {
 	s.words = append(s.words, text)
 	s.exprs = append(s.exprs, exprs...)
 }
@@ -86,33 +76,33 @@ var (
 // operand is what a list or a value is compared with.
 type operand struct {
 	key  string // as nft calls it
-	load expr.Any
+	load expression
 	kind datatype
 }
 
 func (t *translator) match(s *statement, m redirect.Match, f redirect.Family) {
-	matchInterface(s, "iifname", expr.MetaKeyIIFNAME, m.In)
-	matchInterface(s, "oifname", expr.MetaKeyOIFNAME, m.Out)
+	matchInterface(s, "iifname", metaIIFName, m.In)
+	matchInterface(s, "oifname", metaOIFName, m.Out)
 	t.matchFamily(s, m, f)
 	t.matchTransport(s, m)
-	t.matchIDs(s, operand{"meta skuid", meta(expr.MetaKeySKUID), uidType}, m.UID)
-	t.matchIDs(s, operand{"meta skgid", meta(expr.MetaKeySKGID), gidType}, m.GID)
-	matchMark(s, "meta mark", meta(expr.MetaKeyMARK), m.Mark)
-	matchMark(s, "ct mark", &expr.Ct{Key: expr.CtKeyMARK, Register: register}, m.ConnMark)
+	t.matchIDs(s, operand{"meta skuid", meta(metaSKUID), uidType}, m.UID)
+	t.matchIDs(s, operand{"meta skgid", meta(metaSKGID), gidType}, m.GID)
+	matchMark(s, "meta mark", meta(metaMark), m.Mark)
+	matchMark(s, "ct mark", ct(ctMark), m.ConnMark)
 	matchState(s, m.State)
 }
 
-func matchInterface(s *statement, key string, meta expr.MetaKey, name redirect.Interface) {
+func matchInterface(s *statement, key string, which uint32, name redirect.Interface) {
 	if name == "" {
 		return
 	}
-	text, data := string(name), make([]byte, unix.IFNAMSIZ)
+	text, data := string(name), make([]byte, interfaceNameSize)
 	if stem, ok := strings.CutSuffix(text, "+"); ok {
 		text, data = stem+"*", []byte(stem)
 	} else {
 		copy(data, text)
 	}
-	s.add(fmt.Sprintf("%s %q", key, text), &expr.Meta{Key: meta, Register: register}, equal(data))
+	s.add(fmt.Sprintf("%s %q", key, text), meta(which), equal(data, false))
 }
 
 // matchFamily writes the addresses. They imply their family; without any it is said by itself.
@@ -120,9 +110,9 @@ func (t *translator) matchFamily(s *statement, m redirect.Match, f redirect.Fami
 	if f == 0 {
 		return
 	}
-	proto := map[redirect.Family]byte{redirect.IPv4: unix.NFPROTO_IPV4,
-		redirect.IPv6: unix.NFPROTO_IPV6}[f]
-	s.exprs = append(s.exprs, meta(expr.MetaKeyNFPROTO), equal([]byte{proto}))
+	proto := map[redirect.Family]byte{redirect.IPv4: protoIPv4,
+		redirect.IPv6: protoIPv6}[f]
+	s.exprs = append(s.exprs, meta(metaNFProto), equal([]byte{proto}, false))
 	before := len(s.words)
 	source, destination, length := uint32(12), uint32(16), uint32(4)
 	key, keyType := "ip", ipv4Type
@@ -130,10 +120,7 @@ func (t *translator) matchFamily(s *statement, m redirect.Match, f redirect.Fami
 		source, destination, length = 8, 24, 16
 		key, keyType = "ip6", ipv6Type
 	}
-	load := func(offset uint32) *expr.Payload {
-		return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader,
-			Offset: offset, Len: length}
-	}
+	load := func(offset uint32) expression { return payload(networkBase, offset, length) }
 	t.matchAddresses(s, operand{key + " saddr", load(source), keyType}, m.Source)
 	t.matchAddresses(s, operand{key + " daddr", load(destination), keyType}, m.Destination)
 	if len(s.words) == before {
@@ -162,19 +149,12 @@ func (t *translator) matchAddresses(s *statement, op operand, a redirect.Address
 }
 
 // within compares the loaded address with a prefix.
-func within(p netip.Prefix, not bool) []expr.Any {
-	compare := equal(p.Addr().AsSlice())
-	if not {
-		compare.Op = expr.CmpOpNeq
-	}
+func within(p netip.Prefix, not bool) []expression {
+	same := equal(p.Addr().AsSlice(), not)
 	if p.IsSingleIP() {
-		return []expr.Any{compare}
+		return []expression{same}
 	}
-	size := uint32(p.Addr().BitLen() / 8)
-	return []expr.Any{&expr.Bitwise{
-		SourceRegister: register, DestRegister: register, Len: size,
-		Mask: netmask(p), Xor: make([]byte, size),
-	}, compare}
+	return []expression{masked(netmask(p)), same}
 }
 
 func netmask(p netip.Prefix) []byte {
@@ -189,7 +169,7 @@ func (t *translator) matchTransport(s *statement, m redirect.Match) {
 	if m.Protocol == redirect.AnyProtocol {
 		return
 	}
-	s.exprs = append(s.exprs, meta(expr.MetaKeyL4PROTO), equal([]byte{byte(m.Protocol)}))
+	s.exprs = append(s.exprs, meta(metaL4Proto), equal([]byte{byte(m.Protocol)}, false))
 	name := strings.ToLower(m.Protocol.String())
 	if len(m.SourcePort.List) == 0 && len(m.DestinationPort.List) == 0 {
 		s.words = append(s.words, "meta l4proto "+name)
@@ -199,16 +179,12 @@ func (t *translator) matchTransport(s *statement, m redirect.Match) {
 }
 
 func (t *translator) matchPorts(s *statement, key string, offset uint32, ports redirect.Ports) {
-	load := &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader,
-		Offset: offset, Len: 2}
+	load := payload(transport, offset, 2)
 	switch len(ports.List) {
 	case 0:
 	case 1:
-		compare := equal(binaryutil.BigEndian.PutUint16(ports.List[0]))
-		if ports.Not {
-			compare.Op = expr.CmpOpNeq
-		}
-		s.add(fmt.Sprintf("%s%s%d", key, negated(ports.Not), ports.List[0]), load, compare)
+		s.add(fmt.Sprintf("%s%s%d", key, negated(ports.Not), ports.List[0]), load,
+			equal(big16(ports.List[0]), ports.Not))
 	default:
 		t.lookup(s, operand{key, load, portType}, ports.Not, portSet(ports.List))
 	}
@@ -217,21 +193,19 @@ func (t *translator) matchPorts(s *statement, key string, offset uint32, ports r
 // matchIDs matches the owner of the socket. The kernel loads an id in the host's byte order, in
 // which ranges cannot be compared, so it is turned around for them.
 func (t *translator) matchIDs(s *statement, op operand, ids redirect.IDs) {
-	swap := &expr.Byteorder{SourceRegister: register, DestRegister: register,
-		Op: expr.ByteorderHton, Len: 4, Size: 4}
 	switch {
 	case len(ids) == 0:
 	case len(ids) == 1 && ids[0].First == ids[0].Last:
 		s.add(fmt.Sprintf("%s %d", op.key, ids[0].First), op.load,
-			equal(binaryutil.NativeEndian.PutUint32(ids[0].First)))
+			equal(native32(ids[0].First), false))
 	case len(ids) == 1:
-		s.add(fmt.Sprintf("%s %d-%d", op.key, ids[0].First, ids[0].Last), op.load, swap)
+		s.add(fmt.Sprintf("%s %d-%d", op.key, ids[0].First, ids[0].Last), op.load, swapped())
 		s.exprs = append(s.exprs,
-			between(binaryutil.BigEndian.PutUint32(ids[0].First),
-				binaryutil.BigEndian.PutUint32(ids[0].Last))...)
+			between(big32(ids[0].First),
+				big32(ids[0].Last))...)
 	default:
 		s.exprs = append(s.exprs, op.load)
-		t.lookup(s, operand{op.key, swap, op.kind}, false, idSet(ids))
+		t.lookup(s, operand{op.key, swapped(), op.kind}, false, idSet(ids))
 	}
 }
 
@@ -241,18 +215,15 @@ func (t *translator) lookup(s *statement, op operand, not bool, list *set) {
 	list.id, list.key, list.size = t.sets, op.kind.number, op.kind.size
 	s.sets = append(s.sets, list)
 	s.add(fmt.Sprintf("%s%s{ %s }", op.key, negated(not), strings.Join(list.text, ", ")), op.load,
-		&expr.Lookup{SourceRegister: register, SetName: anonymous, SetID: list.id, Invert: not})
+		lookup(list.id, not))
 }
 
-func matchMark(s *statement, key string, load expr.Any, m redirect.Mark) {
+func matchMark(s *statement, key string, load expression, m redirect.Mark) {
 	if m.Value == 0 {
 		return
 	}
-	compare := equal(binaryutil.NativeEndian.PutUint32(m.Value))
-	if m.Not {
-		compare.Op = expr.CmpOpNeq
-	}
-	s.add(fmt.Sprintf("%s%s0x%08x", key, negated(m.Not), m.Value), load, compare)
+	s.add(fmt.Sprintf("%s%s0x%08x", key, negated(m.Not), m.Value), load,
+		equal(native32(m.Value), m.Not))
 }
 
 // stateBits are the kernel's own numbers, in the order in which nft prints them.
@@ -260,10 +231,10 @@ var stateBits = []struct {
 	state redirect.State
 	bit   uint32
 }{
-	{redirect.Invalid, expr.CtStateBitINVALID},
-	{redirect.Established, expr.CtStateBitESTABLISHED},
-	{redirect.Related, expr.CtStateBitRELATED},
-	{redirect.New, expr.CtStateBitNEW},
+	{redirect.Invalid, 1},
+	{redirect.Established, 2},
+	{redirect.Related, 4},
+	{redirect.New, 8},
 }
 
 func matchState(s *statement, state redirect.State) {
@@ -278,72 +249,54 @@ func matchState(s *statement, state redirect.State) {
 	if mask == 0 {
 		return
 	}
-	zero := make([]byte, 4)
 	s.add("ct state "+strings.Join(names, ","),
-		&expr.Ct{Key: expr.CtKeySTATE, Register: register},
-		&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: 4,
-			Mask: binaryutil.NativeEndian.PutUint32(mask), Xor: zero},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: register, Data: zero})
+		ct(ctState),
+		masked(native32(mask)), equal(make([]byte, 4), true))
 }
 
 // act writes what happens, behind a counter.
 func act(s *statement, a redirect.Action, f redirect.Family) {
-	s.add("counter", &expr.Counter{})
+	s.add("counter", counter())
 	switch a.Verb {
 	case redirect.Return:
-		s.add("return", &expr.Verdict{Kind: expr.VerdictReturn})
+		s.add("return", verdict(returns, ""))
 	case redirect.Accept:
-		s.add("accept", &expr.Verdict{Kind: expr.VerdictAccept})
+		s.add("accept", verdict(accept, ""))
 	case redirect.Drop:
-		s.add("drop", &expr.Verdict{Kind: expr.VerdictDrop})
+		s.add("drop", verdict(drop, ""))
 	case redirect.Jump:
-		s.add("jump "+a.Chain, &expr.Verdict{Kind: expr.VerdictJump, Chain: a.Chain})
+		s.add("jump "+a.Chain, verdict(jump, a.Chain))
 	case redirect.Redirect:
-		s.add(fmt.Sprintf("redirect to :%d", a.Port), load(binaryutil.BigEndian.PutUint16(a.Port)),
-			&expr.Redir{RegisterProtoMin: register, RegisterProtoMax: register,
-				Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED})
+		s.add(fmt.Sprintf("redirect to :%d", a.Port), load(big16(a.Port)),
+			redirection())
 	case redirect.TProxy:
-		family, name := byte(unix.NFPROTO_IPV4), "ip"
+		protocol, name := uint32(protoIPv4), "ip"
 		if f == redirect.IPv6 {
-			family, name = unix.NFPROTO_IPV6, "ip6"
+			protocol, name = protoIPv6, "ip6"
 		}
 		s.add(fmt.Sprintf("tproxy %s to :%d", name, a.Port),
-			load(binaryutil.BigEndian.PutUint16(a.Port)),
-			&expr.TProxy{Family: family, RegPort: register})
+			load(big16(a.Port)),
+			handOver(protocol))
 		setMark(s, a.Mark)
-		s.add("accept", &expr.Verdict{Kind: expr.VerdictAccept})
+		s.add("accept", verdict(accept, ""))
 	case redirect.SetMark:
 		setMark(s, a.Mark)
 	case redirect.SaveMark:
-		s.add("ct mark set meta mark", meta(expr.MetaKeyMARK),
-			&expr.Ct{Key: expr.CtKeyMARK, Register: register, SourceRegister: true})
+		s.add("ct mark set meta mark", meta(metaMark),
+			storeCt(ctMark))
 	case redirect.RestoreMark:
-		s.add("meta mark set ct mark", &expr.Ct{Key: expr.CtKeyMARK, Register: register},
-			&expr.Meta{Key: expr.MetaKeyMARK, Register: register, SourceRegister: true})
+		s.add("meta mark set ct mark", ct(ctMark),
+			storeMeta(metaMark))
 	case redirect.SetZone:
 		s.add(fmt.Sprintf("ct zone set %d", a.Zone),
-			load(binaryutil.NativeEndian.PutUint16(a.Zone)),
-			&expr.Ct{Key: expr.CtKeyZONE, Register: register, SourceRegister: true})
+			load(native16(a.Zone)),
+			storeCt(ctZone))
 	}
 }
 
 func setMark(s *statement, mark uint32) {
-	s.add(fmt.Sprintf("meta mark set 0x%08x", mark), load(binaryutil.NativeEndian.PutUint32(mark)),
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: register, SourceRegister: true})
-}
-
-func load(data []byte) *expr.Immediate { return &expr.Immediate{Register: register, Data: data} }
-
-func equal(data []byte) *expr.Cmp {
-	return &expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: data}
-}
-
-// between compares with the bounds of a range, both of which are in it.
-func between(first, last []byte) []expr.Any {
-	return []expr.Any{
-		&expr.Cmp{Op: expr.CmpOpGte, Register: register, Data: first},
-		&expr.Cmp{Op: expr.CmpOpLte, Register: register, Data: last},
-	}
+	s.add(fmt.Sprintf("meta mark set 0x%08x", mark), load(native32(mark)),
+		storeMeta(metaMark))
 }
 
 func negated(not bool) string {

@@ -13,8 +13,6 @@ import (
 	"fmt"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/routing"
 )
@@ -50,12 +48,6 @@ func (b *base) String() string {
 	return fmt.Sprintf("type %s hook %d priority %d policy %d", b.kind, b.hook, b.priority,
 		b.policy)
 }
-
-const (
-	prerouting = unix.NF_INET_PRE_ROUTING
-	output     = unix.NF_INET_LOCAL_OUT
-	accept     = 1 // the kernel's NF_ACCEPT
-)
 
 // bases says how a table and hook of iptables are called and ordered in nft. A mark that is set on
 // the way out only re-routes the packet from a chain of type route.

@@ -1,9 +1,5 @@
-// Package routing writes the part of a ruleset that is not rules: the addresses on lo and the
-// routing policy that brings marked packets to a local socket. It works in the network namespace of
-// the calling thread.
-//
-// Be aware: a namespace without IPv6 takes IPv6 rules of the routing policy and refuses addresses
-// and routes. That is no error: what cannot be reached needs no redirection.
+//go:build linux
+
 package routing
 
 import (
@@ -199,15 +195,6 @@ func Addresses(f redirect.Family) ([]netip.Addr, error) {
 		}
 	}
 	return all, nil
-}
-
-// Render returns the commands of iproute2 that do the same.
-func Render(rs redirect.Ruleset) []string {
-	var commands []string
-	for _, one := range steps(rs, redirect.Families) {
-		commands = append(commands, one.command)
-	}
-	return commands
 }
 
 // Probe names what this kernel lacks.
