@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
-	"github.com/sidecar-cni/sidecar-cni/installer/repair"
+	"github.com/sidecar-cni/sidecar-cni/redirect/audit"
 )
 
 var update = flag.Bool("update", false, "write docs/installer.md")
@@ -82,8 +82,8 @@ func page() string {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", r, reconcile.Meanings[r])
 	}
 	b.WriteString(findingsHead)
-	for _, f := range repair.Findings {
-		fmt.Fprintf(&b, "| `%s` | %s |\n", f, repair.Meanings[f])
+	for _, f := range audit.Findings {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", f, audit.Meanings[f])
 	}
 	b.WriteString(pageFoot)
 	return b.String()

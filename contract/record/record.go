@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
@@ -245,6 +246,19 @@ func (d Dir) OfContainer(container string) []Record {
 		}
 	}
 	return its
+}
+
+// Age is how long ago the record of an attachment was written. That of one that is gone is none.
+func (d Dir) Age(a Attachment) time.Duration {
+	name, err := a.file()
+	if err != nil {
+		return 0
+	}
+	info, err := os.Stat(d.path(name))
+	if err != nil {
+		return 0
+	}
+	return time.Since(info.ModTime())
 }
 
 // Delete removes the record of an attachment and reports whether there was one. What a killed

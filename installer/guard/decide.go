@@ -15,8 +15,8 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
-	"github.com/sidecar-cni/sidecar-cni/installer/inspect"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/audit"
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
@@ -244,7 +244,7 @@ func (g *Guard) recorded(one sandbox, n *podns.Namespace, repaired bool) bool {
 		}
 	}
 	for _, r := range records {
-		if (podns.ID{Device: r.Netns.Device, Inode: r.Netns.Inode}) == n.ID {
+		if audit.IDOf(r.Netns) == n.ID {
 			return true
 		}
 	}
@@ -263,13 +263,7 @@ func (g *Guard) leadsTo(path string, to podns.ID) bool {
 // look returns a verdict if another tool redirects the pod, and reports whether rules of ours do.
 // Those are without a record, and are written anew: whoever wrote them did not come to the end.
 func (g *Guard) look(n *podns.Namespace, one sandbox) (v verdict, unrecorded bool) {
-	ports := g.cfg.Redirect.Ports
-	to := inspect.Proxy{Ports: []uint16{ports.Outbound, ports.Inbound, ports.DNS}, Addrs: one.addrs}
-	var chains inspect.Chains
-	err := n.DoOn(podns.Apart, func() (err error) {
-		chains, err = inspect.Read(to)
-		return err
-	})
+	chains, err := audit.Read(n, g.cfg.Redirect.Ports, one.addrs)
 	if err != nil {
 		return refusedFor(fmt.Errorf("read its rules: %w", err), unread), false
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/repair"
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
+	"github.com/sidecar-cni/sidecar-cni/test/othertools"
 )
 
 func TestAReportIsAnEventALabelAndAMetric(t *testing.T) {
@@ -165,7 +166,7 @@ func TestLabels(t *testing.T) {
 		"missing, under another label": {"example.com/mesh", func(*node, *netns.NS) {}, "missing"},
 		"mended by whomever": {repair.Label, func(n *node, ns *netns.NS) {
 			n.label("missing")
-			ns.Run(t, byIstioInit, "iptables-nft-restore")
+			ns.Run(t, othertools.IstioInit, "iptables-nft-restore")
 		}, ""},
 		"not found for now": {repair.Label, func(n *node, _ *netns.NS) {
 			n.label("missing")

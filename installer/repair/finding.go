@@ -5,46 +5,23 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/audit"
 )
 
 // Finding is what a pod turned out to be.
-type Finding string
+type Finding = audit.Finding
 
-// The findings, a closed list.
+// The findings, which are those of package audit.
 const (
-	Redirected Finding = "redirected" // its rules are those that were recorded
-	Missing    Finding = "missing"    // nothing redirects anything to its proxy
-	Altered    Finding = "altered"    // its rules are not those that were recorded
-	// programmed by another: a tool, a revision of ours, a backend
-	Foreign Finding = "foreign"
-	// it has a sidecar and its namespace is excluded: it is open
-	Excluded Finding = "excluded"
-	// it has a sidecar and is left alone, as Skip says: it is open
-	Skipped     Finding = "skipped"
-	Starting    Finding = "starting"    // its network is not known to be set up
-	Unreachable Finding = "unreachable" // its network namespace was not found, or cannot be read
+	Redirected  = audit.Redirected
+	Missing     = audit.Missing
+	Altered     = audit.Altered
+	Foreign     = audit.Foreign
+	Excluded    = audit.Excluded
+	Skipped     = audit.Skipped
+	Starting    = audit.Starting
+	Unreachable = audit.Unreachable
 )
-
-// Findings lists them.
-var Findings = []Finding{
-	Redirected, Missing, Altered, Foreign, Excluded, Skipped, Starting, Unreachable,
-}
-
-// Meanings are for the reference page.
-var Meanings = map[Finding]string{
-	Redirected: "its rules are those that were programmed",
-	Missing:    "nothing redirects its traffic to the sidecar: `--repair` says what becomes of it",
-	Altered:    "its rules are not those that were recorded, or another tool's redirect it as well",
-	Foreign:    "another tool, another version of the plugin or another backend redirects it",
-	Excluded:   "it has a sidecar and its namespace is excluded: nothing redirects it",
-	Skipped: "it has a sidecar, no istio-init, and is left alone for another reason, which " +
-		"`sidecar_cni_skipped_pods` names by the words of " +
-		"[annotations.md](annotations.md): nothing " +
-		"redirects it; there is no Event",
-	Starting: "it has no address yet, or its network may still be set up: it is looked at " +
-		"again within seconds",
-	Unreachable: "its network namespace was not found, or cannot be read",
-}
 
 // Outcome is what was done about a pod that is Missing.
 type Outcome string

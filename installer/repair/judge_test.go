@@ -14,6 +14,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/repair"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
+	"github.com/sidecar-cni/sidecar-cni/test/othertools"
 )
 
 func TestARedirectedPod(t *testing.T) {
@@ -63,7 +64,7 @@ func TestAnotherToolsPodWithImpossibleAnnotations(t *testing.T) {
 	t.Parallel()
 	ns, n := netns.New(t), newNode(t, repair.Repair)
 	n.run(meshed("web-0", map[string]string{excludePort: "ssh"}), ns)
-	ns.Run(t, byIstioInit, "iptables-nft-restore")
+	ns.Run(t, othertools.IstioInit, "iptables-nft-restore")
 	n.want(n.pass(), repair.Foreign, "", "another tool")
 }
 
@@ -107,16 +108,16 @@ func TestRulesThatAreNotThoseRecordedAreLeftAlone(t *testing.T) {
 		"ours went and istio-init's came": {nftBackend,
 			func(t *testing.T, ns *netns.NS, _ *record.Record) {
 				nftCommand(t, ns, "delete", "table", "inet", "sidecar-cni")
-				ns.Run(t, byIstioInit, "iptables-nft-restore")
+				ns.Run(t, othertools.IstioInit, "iptables-nft-restore")
 			}, repair.Altered, "another tool"},
 		"ours and istio-init's": {nftBackend, func(t *testing.T, ns *netns.NS, _ *record.Record) {
-			ns.Run(t, byIstioInit, "iptables-legacy-restore")
+			ns.Run(t, othertools.IstioInit, "iptables-legacy-restore")
 		}, repair.Altered, "another tool"},
 		"istio-init's, without ours of another version": {nftBackend, func(
 			t *testing.T, ns *netns.NS, r *record.Record,
 		) {
 			nftCommand(t, ns, "delete", "table", "inet", "sidecar-cni")
-			ns.Run(t, byIstioInit, "iptables-nft-restore")
+			ns.Run(t, othertools.IstioInit, "iptables-nft-restore")
 			r.Revision = "0123456789abcdef"
 		}, repair.Altered, "another tool"},
 		"another tool's in our chain": {iptLegacy,

@@ -14,27 +14,30 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/audit"
 	"github.com/sidecar-cni/sidecar-cni/redirect/backend"
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
 // mend does what ADD would have done: writes the rules, reads them back and records them. The
 // policy is the recorded one, since annotations can change in a pod that runs.
-func (r *Repairer) mend(ctx context.Context, s search, at *place, one *subject) error {
-	policy := one.policy
+func (r *Repairer) mend(ctx context.Context, s *audit.Search, at *audit.Place,
+	one *subject) error {
+	policy := one.known.Policy
 	switch {
-	case at.record != nil:
-		policy = at.record.Policy
-	case one.mistake != nil:
-		return fmt.Errorf("read annotations: %w", one.mistake)
+	case at.Record != nil:
+		policy = at.Record.Policy
+	case one.known.Mistake != nil:
+		return fmt.Errorf("read annotations: %w", one.known.Mistake)
 	}
-	t := task{backend.For(r.deps.Backend(), at.ns), redirect.Compile(policy)}
-	err := r.with(at, t, func(b backend.Backend) error {
-		undo, _, err := b.Apply(ctx, t.rules)
+	auditor := r.auditor()
+	name, rules := backend.For(auditor.Backend, at.NS), redirect.Compile(policy)
+	err := auditor.With(at, name, func(b backend.Backend) error {
+		undo, _, err := b.Apply(ctx, rules)
 		if err != nil {
 			return err
 		}
-		problems, err := b.Verify(ctx, t.rules)
+		problems, err := b.Verify(ctx, rules)
 		if err == nil && len(problems) > 0 {
 			err = fmt.Errorf("read back rules: %d differ, the first: %s", len(problems),
 				problems[0])
@@ -48,37 +51,37 @@ func (r *Repairer) mend(ctx context.Context, s search, at *place, one *subject) 
 		return err
 	}
 	return r.cfg.Records.Write(record.Record{
-		Attachment: at.attachment(one),
-		Network:    at.network(),
-		Netns:      s.recordable(at),
+		Attachment: attachment(at, one),
+		Network:    network(at),
+		Netns:      recordable(s, at),
 		Pod: record.Pod{Namespace: one.pod.Namespace, Name: one.pod.Name,
 			UID: string(one.pod.UID)},
-		Backend:  t.backend,
-		Revision: record.Revision(t.rules),
+		Backend:  name,
+		Revision: record.Revision(rules),
 		Policy:   policy,
 	})
 }
 
-func (p *place) attachment(one *subject) record.Attachment {
-	if p.record != nil {
-		return p.record.Attachment
+func attachment(at *audit.Place, one *subject) record.Attachment {
+	if at.Record != nil {
+		return at.Record.Attachment
 	}
 	return record.StandIn(string(one.pod.UID))
 }
 
-func (p *place) network() string {
-	if p.record != nil {
-		return p.record.Network
+func network(at *audit.Place) string {
+	if at.Record != nil {
+		return at.Record.Network
 	}
 	return "" // GC of a network leaves it alone
 }
 
 // recordable is the namespace with a path that lasts as long as it does, if the host has it mounted
 // somewhere. A process' path ends with the process.
-func (s search) recordable(at *place) record.Netns {
-	netns := at.netns
+func recordable(s *audit.Search, at *audit.Place) record.Netns {
+	netns := at.Netns
 	if strings.HasPrefix(netns.Path, "/proc/") {
-		if path, ok := s.census.mountOf(at.ns.ID); ok {
+		if path, ok := s.MountOf(at.NS.ID); ok {
 			netns.Path = path
 		}
 	}
@@ -94,7 +97,7 @@ func (r *Repairer) dropRecords(records []record.Record) (int, error) {
 	dropped := 0
 	var errs []error
 	for _, one := range records {
-		if !r.gone(one.Netns) || r.age(one.Attachment) < young {
+		if !r.gone(one.Netns) || r.cfg.Records.Age(one.Attachment) < young {
 			continue
 		}
 		there, err := r.cfg.Records.Delete(one.Attachment)
@@ -127,22 +130,5 @@ func (r *Repairer) gone(n record.Netns) bool {
 	if err != nil || fsys.Type != unix.NSFS_MAGIC || unix.Stat(path, &st) != nil {
 		return false
 	}
-	return podns.ID{Device: st.Dev, Inode: st.Ino} != idOf(n)
-}
-
-// age is how long ago the record of an attachment was written. That of one that is gone is none.
-func (r *Repairer) age(a record.Attachment) time.Duration {
-	names, err := os.ReadDir(string(r.cfg.Records))
-	if err != nil {
-		return 0
-	}
-	for _, entry := range names {
-		if !strings.HasPrefix(entry.Name(), a.Container+":"+a.Interface+".") {
-			continue
-		}
-		if info, err := entry.Info(); err == nil {
-			return time.Since(info.ModTime())
-		}
-	}
-	return 0
+	return podns.ID{Device: st.Dev, Inode: st.Ino} != audit.IDOf(n)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/installer/repair"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
+	"github.com/sidecar-cni/sidecar-cni/test/othertools"
 )
 
 // programs is where the plugin is built, once for all tests and only if one needs it.
@@ -162,7 +163,7 @@ func TestAPodWithDockerInsideIsRepaired(t *testing.T) {
 					if recorded {
 						n.write(recordOf(t, "web-0", backend, pod.NS))
 					}
-					load(docker, byDocker)(t, pod.NS)
+					pod.Run(t, othertools.Docker, docker+"-restore")
 					pod.Listen(t, netns.Listener{
 						Who: "proxy", As: netns.Identity{UID: 1337, GID: 1337},
 						TCP: []uint16{15001},
@@ -196,7 +197,7 @@ func TestWhatIsRecordedIsTheMount(t *testing.T) {
 	at := identify(t, ns)
 	mountinfo := fmt.Sprintf("22 1 0:4 net:[1] /run/netns/cni-a rw shared:5 - nsfs none rw\n23 1 "+
 		"0:4 net:[%d] %s rw shared:6 - nsfs none rw\n", at.Inode, at.Path)
-	if err := os.WriteFile(filepath.Join(n.proc, "1/mountinfo"), []byte(mountinfo),
+	if err := os.WriteFile(filepath.Join(string(n.proc), "1/mountinfo"), []byte(mountinfo),
 		0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/audit"
 )
 
 type metrics struct {
@@ -65,7 +66,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 				"was gone.",
 		}),
 	}
-	for _, f := range Findings {
+	for _, f := range audit.Findings {
 		m.pods.WithLabelValues(string(f))
 	}
 	for _, o := range Outcomes {
@@ -94,7 +95,7 @@ func (m *metrics) finish(s Summary, err error) {
 			m.repairs.WithLabelValues(string(x.Outcome)).Inc()
 		}
 	}
-	for _, f := range Findings {
+	for _, f := range audit.Findings {
 		m.pods.WithLabelValues(string(f)).Set(float64(counts[f]))
 	}
 	m.unhit.Set(float64(unhit))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/audit"
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
@@ -78,8 +79,8 @@ func (r *Repairer) pass(ctx context.Context) (Summary, error) {
 	var summary Summary
 	if r.cfg.Mode != Off && err == nil {
 		pods := r.deps.Pods()
-		summary.Results = r.examineAll(ctx, search{host, records, newCensus(r.cfg.HostProc, pods)},
-			pods)
+		summary.Results = r.examineAll(ctx, search{records,
+			audit.NewSearch(host, r.cfg.HostProc, uids(pods))}, pods)
 		r.act(ctx, pods, summary.Results)
 	}
 	summary.Dropped, err = r.dropRecords(records)
@@ -88,6 +89,20 @@ func (r *Repairer) pass(ctx context.Context) (Summary, error) {
 		errs = append(errs, fmt.Errorf("look at %d pods: %w", len(summary.Results), ctx.Err()))
 	}
 	return summary, errors.Join(errs...)
+}
+
+// A search is for the namespaces of a pass.
+type search struct {
+	records []record.Record // without their policies
+	netns   *audit.Search
+}
+
+func uids(pods []*corev1.Pod) []string {
+	all := make([]string, len(pods))
+	for i, pod := range pods {
+		all[i] = string(pod.UID)
+	}
+	return all
 }
 
 // examineAll looks into the namespaces, some at a time, and returns what it found by namespace and
@@ -116,7 +131,7 @@ func (r *Repairer) examineAll(ctx context.Context, s search, pods []*corev1.Pod)
 		_ = room.Acquire(context.WithoutCancel(ctx), c.weight)
 		group.Go(func() {
 			defer room.Release(c.weight)
-			results[i] = r.examine(ctx, s, r.subject(c.pod, s.records))
+			results[i] = r.examine(ctx, s.netns, r.subject(c.pod, s.records))
 		})
 	}
 	group.Wait()
@@ -126,41 +141,11 @@ func (r *Repairer) examineAll(ctx context.Context, s search, pods []*corev1.Pod)
 // weight is what a pod takes of the room that all have together, by the rules that are written or
 // compared.
 func (s *subject) weight() int64 {
-	size := redirect.Compile(s.policy).Size()
-	for _, one := range s.records {
+	size := redirect.Compile(s.known.Policy).Size()
+	for _, one := range s.known.Records {
 		size = max(size, redirect.Compile(one.Policy).Size())
 	}
 	return int64(min(max(size, redirect.MaxRules/parallel), redirect.MaxRules))
-}
-
-// recordsOf are those of a pod, whole, of which the heads are known. One that cannot be read any
-// more is gone.
-func (r *Repairer) recordsOf(heads []record.Record, uid types.UID) []record.Record {
-	var its []record.Record
-	for _, head := range heads {
-		if head.Pod.UID != string(uid) {
-			continue
-		}
-		if one, err := r.cfg.Records.Read(head.Attachment); err == nil {
-			its = append(its, one)
-		}
-	}
-	return its
-}
-
-// recordIn returns the record about a namespace that was written since the pass began, as by an ADD
-// that has ended meanwhile; nil without one.
-func (r *Repairer) recordIn(id podns.ID) *record.Record {
-	heads, _ := r.cfg.Records.Heads() // what cannot be read was an error of the pass
-	for _, head := range heads {
-		if idOf(head.Netns) != id {
-			continue
-		}
-		if one, err := r.cfg.Records.Read(head.Attachment); err == nil {
-			return &one
-		}
-	}
-	return nil
 }
 
 // log writes a line for each pod that is not what it was, and one for the pass if there is any or

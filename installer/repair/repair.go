@@ -1,5 +1,5 @@
-// Package repair looks whether the meshed pods of a node are redirected, by reading the rules in
-// their network namespaces, and does what is configured about those that are not.
+// Package repair looks whether the meshed pods of a node are redirected, by what package audit
+// finds in their network namespaces, and does what is configured about those that are not.
 //
 //	r := repair.New(repair.Config{Mode: repair.Repair, Backend: "nftables", Redirect: redirect.Defaults(),
 //		Records: "/run/sidecar-cni/state", HostProc: "/proc"}, repair.Deps{...})
@@ -10,10 +10,7 @@
 // that ended or are about to, and those in the host's network, are left alone. What is found is a
 // Finding; only Missing, which is a pod without any redirection at all, is ever acted upon.
 //
-// Redirection is what leads to the proxy: our rules, and of others those that send traffic to the
-// ports on which the pod's proxy listens, and istio-init's chains, as far as packets come to them
-// from the hooks of the namespace. So a pod with a Docker inside, whose DNAT leads to its
-// containers, is Missing; another tool's redirection is Foreign, or Altered beside a record.
+// What is found, and where, is package audit's to say.
 //
 //	mode     Missing                                                       everything else but Redirected
 //	off      nobody looks                                                  nobody looks
@@ -27,19 +24,7 @@
 // istio-init programs is nobody else's business. In every mode, records of namespaces that are
 // gone are dropped, since with CRI-O nobody else does.
 //
-// Which network namespace is a pod's is known from ADD's record, as long as its path still leads to
-// the inode that was recorded, else by the processes whose cgroup carries the pod's uid. What needs
-// what:
-//
-//	the record's path    the directory of the namespaces (/run/netns, /var/run/netns) in the same place as on the host,
-//	                     mounted with HostToContainer: else later namespaces are not seen and those that went are kept alive
-//	the cgroups          the host's /proc (hostPID, or a mount of it), and CAP_SYS_PTRACE to open what is in it
-//	both                 CAP_SYS_ADMIN to enter, CAP_NET_ADMIN to read and write rules; for a pod with a user namespace of its
-//	                     own CAP_DAC_READ_SEARCH, to read which legacy tables there are
-//
-// The host's own namespace is never entered. It is that of the first process in the host's /proc,
-// and the agent's own counts as well. Without the host's /proc only recorded namespaces are
-// entered, which ADD has made sure are not the host's.
+// It takes what package audit takes, and CAP_NET_ADMIN to write rules.
 //
 // Who is evicted: never a static pod's mirror, nor a pod without a controller, which nobody would
 // create anew. A pod of a Job with restartPolicy Never is evicted while it is pending; once it
@@ -49,14 +34,10 @@
 // Be aware:
 //   - Pods has to be complete: before the cache is filled a pass finds nothing and says that
 //     nothing is wrong.
-//   - Redirection is what rules do, of nftables or of either iptables. That of an eBPF program is
-//     not seen.
 //   - Connections that a pod has opened before it was repaired go on past the proxy. The Event says
 //     so, and that the pod has to be restarted to end them.
 //   - Evict only where new pods are redirected: the chain has to be in effect, else they are
 //     evicted one after the other.
-//   - Rules of iptables can be compared only where its programs can be run. Whether there are any
-//     is seen without.
 //   - A repaired pod without a record is recorded under "repair-" and its uid instead of its
 //     sandbox's id, which nothing on the node has. Such a record goes when the namespace is gone.
 package repair

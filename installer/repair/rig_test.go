@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +24,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/backend"
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
+	"github.com/sidecar-cni/sidecar-cni/test/hostproc"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
@@ -34,6 +36,8 @@ const (
 	excludePort = "traffic.sidecar.istio.io/excludeOutboundPorts"
 )
 
+var counters = regexp.MustCompile(` packets \d+ bytes \d+|\[\d+:\d+\]`)
+
 var backends = []string{nftBackend, iptNFT, iptLegacy}
 
 // node is where pods run: an API server that knows them, and a /proc of the host, whose first
@@ -42,7 +46,7 @@ type node struct {
 	t        *testing.T
 	api      *apiserver.Server
 	host     *netns.NS
-	proc     string
+	proc     hostproc.Dir
 	registry *prometheus.Registry
 	config   repair.Config
 	names    []string
@@ -55,13 +59,13 @@ type node struct {
 
 func newNode(t *testing.T, mode repair.Mode) *node {
 	t.Helper()
-	n := &node{t: t, api: apiserver.Start(t), host: netns.New(t), proc: t.TempDir(),
+	n := &node{t: t, api: apiserver.Start(t), host: netns.New(t),
 		registry: prometheus.NewRegistry(), backend: nftBackend}
+	n.proc = hostproc.New(t, n.host)
 	n.config = repair.Config{
-		Mode: mode, Redirect: redirect.Defaults(), HostProc: n.proc, Label: repair.Label,
+		Mode: mode, Redirect: redirect.Defaults(), HostProc: string(n.proc), Label: repair.Label,
 		Records: record.Dir(filepath.Join(t.TempDir(), "state")),
 	}
-	n.process(1, 0, n.host.Path(), "0::/init.scope")
 	return n
 }
 
@@ -162,31 +166,25 @@ func (n *node) put(pods ...*corev1.Pod) {
 // process puts a process into the host's /proc.
 func (n *node) process(pid, parent int, netnsPath, cgroups string) {
 	n.t.Helper()
-	dir := filepath.Join(n.proc, fmt.Sprint(pid))
-	if err := os.MkdirAll(filepath.Join(dir, "ns"), 0o755); err != nil {
-		n.t.Fatal(err)
-	}
-	stat := fmt.Sprintf("%d (a) b) (c) S %d 7 8", pid, parent)
-	for name, content := range map[string]string{"cgroup": cgroups + "\n", "stat": stat} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			n.t.Fatal(err)
-		}
-	}
-	if err := os.Symlink(netnsPath, filepath.Join(dir, "ns/net")); err != nil {
-		n.t.Fatal(err)
-	}
+	n.proc.Add(n.t, hostproc.Process{PID: pid, Parent: parent, Netns: netnsPath, Cgroups: cgroups})
 }
 
-func cgroupOf(name string) string {
-	uid := strings.ReplaceAll(string(uidOf(name)), "-", "_")
-	return "0::/kubepods.slice/kubepods-pod" + uid + ".slice/cri-containerd-0a1b.scope"
-}
+func cgroupOf(name string) string { return hostproc.CgroupOf(string(uidOf(name))) }
 
 // run makes a pod known and runs a process of it in a namespace.
 func (n *node) run(pod *corev1.Pod, ns *netns.NS) {
 	n.t.Helper()
 	n.put(pod)
 	n.process(100+len(n.names), 1, ns.Path(), cgroupOf(pod.Name))
+}
+
+func identify(t *testing.T, ns *netns.NS) record.Netns {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(ns.Fd(), &st); err != nil {
+		t.Fatal(err)
+	}
+	return record.Netns{Path: mounted(t, ns), Device: st.Dev, Inode: st.Ino}
 }
 
 // policyOf is what a pod asks for.

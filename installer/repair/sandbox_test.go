@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
@@ -19,11 +17,4 @@ func mounted(t *testing.T, ns *netns.NS) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-// plain is a pod without a sidecar.
-func plain(name string) *corev1.Pod {
-	pod := meshed(name, nil)
-	pod.Annotations = nil
-	return pod
 }

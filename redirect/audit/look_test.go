@@ -1,69 +1,14 @@
-package repair_test
+package audit_test
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/sidecar-cni/sidecar-cni/contract/record"
-	"github.com/sidecar-cni/sidecar-cni/installer/repair"
+	"github.com/sidecar-cni/sidecar-cni/redirect/audit"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
+	"github.com/sidecar-cni/sidecar-cni/test/othertools"
 )
-
-var counters = regexp.MustCompile(` packets \d+ bytes \d+|\[\d+:\d+\]`)
-
-func identify(t *testing.T, ns *netns.NS) record.Netns {
-	t.Helper()
-	var st unix.Stat_t
-	if err := unix.Fstat(ns.Fd(), &st); err != nil {
-		t.Fatal(err)
-	}
-	return record.Netns{Path: mounted(t, ns), Device: st.Dev, Inode: st.Ino}
-}
-
-// byIstioInit is what istio-init's container writes, shortened.
-const byIstioInit = `*nat
-:ISTIO_INBOUND - [0:0]
-:ISTIO_IN_REDIRECT - [0:0]
-:ISTIO_OUTPUT - [0:0]
-:ISTIO_REDIRECT - [0:0]
--A PREROUTING -p tcp -j ISTIO_INBOUND
--A OUTPUT -j ISTIO_OUTPUT
--A ISTIO_INBOUND -p tcp --dport 15008 -j RETURN
--A ISTIO_INBOUND -p tcp -j ISTIO_IN_REDIRECT
--A ISTIO_IN_REDIRECT -p tcp -j REDIRECT --to-ports 15006
--A ISTIO_OUTPUT -m owner --uid-owner 1337 -j RETURN
--A ISTIO_OUTPUT -j ISTIO_REDIRECT
--A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001
-COMMIT
-`
-
-// byIstioNFT is how its nftables dialect calls the same.
-const byIstioNFT = `table inet istio-proxy-nat {
-	chain istio-redirect { meta l4proto tcp redirect to :15001; }
-	chain output { type nat hook output priority -100; jump istio-redirect; }
-}`
-
-// byDocker is what a Docker inside a pod writes, which publishes a port of a container that has
-// one of the proxy's.
-const byDocker = `*nat
-:DOCKER - [0:0]
--A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
--A OUTPUT ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j DOCKER
--A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE
--A DOCKER -i docker0 -j RETURN
--A DOCKER ! -i docker0 -p tcp -m tcp --dport 8080 -j DNAT --to-destination 172.17.0.2:15001
-COMMIT
-`
-
-// byDocker6 is the same of IPv6.
-var byDocker6 = strings.NewReplacer(
-	"127.0.0.0/8", "::1/128", "172.17.0.0/16", "fd00:17::/64", "172.17.0.2:15001",
-	"[fd00:17::2]:15001",
-).Replace(byDocker)
 
 // A program writes rules into a namespace.
 type program func(*testing.T, *netns.NS)
@@ -147,22 +92,22 @@ func TestWhatCountsAsAnothersRedirection(t *testing.T) {
 				"meta l4proto tcp redirect to :15001; }; }"),
 			"chain b of table ip filter",
 		},
-		"istio-init by iptables-nft": {load("iptables-nft", byIstioInit), "chain ISTIO_"},
+		"istio-init by iptables-nft": {load("iptables-nft", othertools.IstioInit), "chain ISTIO_"},
 		"istio-init by iptables-legacy": {
-			load("iptables-legacy", byIstioInit),
+			load("iptables-legacy", othertools.IstioInit),
 			"legacy table ip nat",
 		},
-		"istio-init by ip6tables-nft": {load("ip6tables-nft", byIstioInit), "table ip6 nat"},
+		"istio-init by ip6tables-nft": {load("ip6tables-nft", othertools.IstioInit), "table ip6 nat"},
 		"istio-init by ip6tables-legacy": {
-			load("ip6tables-legacy", byIstioInit),
+			load("ip6tables-legacy", othertools.IstioInit),
 			"legacy table ip6 nat",
 		},
 		"istio-init by nft": {
-			nft(byIstioNFT),
+			nft(othertools.IstioNFT),
 			"chain istio-redirect of table inet istio-proxy-nat",
 		},
 		"istio-init beside Docker": {
-			both(load("iptables-legacy", byDocker), load("iptables-nft", byIstioInit)),
+			both(load("iptables-legacy", othertools.Docker), load("iptables-nft", othertools.IstioInit)),
 			"table ip nat",
 		},
 
@@ -283,7 +228,7 @@ func TestWhatCountsAsAnothersRedirection(t *testing.T) {
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			judged(t, row.program, repair.Foreign, "rules of another tool redirect it", row.why)
+			judged(t, row.program, audit.Foreign, "rules of another tool redirect it", row.why)
 		})
 	}
 }
@@ -299,10 +244,10 @@ func TestWhatLeavesAPodOpen(t *testing.T) {
 	}
 	rows := map[string]program{
 		"nothing":                    func(*testing.T, *netns.NS) {},
-		"Docker by iptables-nft":     load("iptables-nft", byDocker),
-		"Docker by iptables-legacy":  load("iptables-legacy", byDocker),
-		"Docker by ip6tables-nft":    load("ip6tables-nft", byDocker6),
-		"Docker by ip6tables-legacy": load("ip6tables-legacy", byDocker6),
+		"Docker by iptables-nft":     load("iptables-nft", othertools.Docker),
+		"Docker by iptables-legacy":  load("iptables-legacy", othertools.Docker),
+		"Docker by ip6tables-nft":    load("ip6tables-nft", othertools.Docker6),
+		"Docker by ip6tables-legacy": load("ip6tables-legacy", othertools.Docker6),
 		"a DNAT to another": natTable(
 			"ip", "meta l4proto tcp dnat to 192.0.2.1:15001"),
 		"a DNAT to another by a map": natTable(
@@ -342,15 +287,15 @@ func TestWhatLeavesAPodOpen(t *testing.T) {
 		"istio-init's chains, empty, reached, legacy": restore(
 			"iptables-legacy", "nat", "-N ISTIO_OUTPUT", "-A OUTPUT -j ISTIO_OUTPUT"),
 		"istio-init's, the hooks flushed": both(
-			load("iptables-nft", byIstioInit), nft("flush chain ip nat OUTPUT; flush chain ip "+
+			load("iptables-nft", othertools.IstioInit), nft("flush chain ip nat OUTPUT; flush chain ip "+
 				"nat PREROUTING")),
-		"istio-init's, the hooks flushed, legacy": both(load("iptables-legacy", byIstioInit),
+		"istio-init's, the hooks flushed, legacy": both(load("iptables-legacy", othertools.IstioInit),
 			func(t *testing.T, ns *netns.NS) {
 				ns.Run(t, "*nat\n-F OUTPUT\n-F PREROUTING\nCOMMIT\n", "iptables-legacy-restore",
 					"--noflush")
 			}),
 		"a table that is dormant": both(
-			nft(byIstioNFT), nft("add table inet istio-proxy-nat { flags dormant; }")),
+			nft(othertools.IstioNFT), nft("add table inet istio-proxy-nat { flags dormant; }")),
 		"a chain that nothing leads to": natTable("inet", "accept", toProxy),
 		"chains that lead to one another only": natTable(
 			"inet", "accept", toProxy, "chain d { jump c; };"),
@@ -391,7 +336,7 @@ func TestWhatLeavesAPodOpen(t *testing.T) {
 	for name, program := range rows {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			judged(t, program, repair.Missing, "no rule")
+			judged(t, program, audit.Missing, "no rule")
 		})
 	}
 }
@@ -401,24 +346,20 @@ func TestOurRulesThatNobodyRecorded(t *testing.T) {
 	for _, backend := range backends {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
-			judged(t, ours(backend), repair.Foreign,
+			judged(t, ours(backend), audit.Foreign,
 				"rules of sidecar-cni redirect it, the first in")
 		})
 	}
 }
 
-// judged programs a pod's namespace and wants a finding of a pass, which leaves it as it is.
-func judged(t *testing.T, write program, want repair.Finding, words ...string) {
+// judged programs a pod's namespace and wants a finding, which leaves it as it is.
+func judged(t *testing.T, write program, want audit.Finding, words ...string) {
 	t.Helper()
-	ns, n := netns.New(t), newNode(t, repair.Report)
-	n.run(meshed("web-0", nil), ns)
+	ns, n := netns.New(t), newNode(t)
+	n.run("web-0", ns)
 	write(t, ns)
 	before := rules(t, ns)
-	outcome := repair.Outcome("")
-	if want == repair.Missing {
-		outcome = repair.Reported
-	}
-	n.want(n.pass(), want, outcome, words...)
+	n.want(n.pod("web-0", nil), want, words...)
 	if after := rules(t, ns); after != before {
 		t.Errorf("looking changed it from\n%s\nto\n%s", before, after)
 	}

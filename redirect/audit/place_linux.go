@@ -1,8 +1,9 @@
-package repair
+package audit
 
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -10,7 +11,16 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
-func idOf(n record.Netns) podns.ID { return podns.ID{Device: n.Device, Inode: n.Inode} }
+// Place is where a pod's network namespace was found.
+type Place struct {
+	NS     *podns.Namespace // open until Close
+	Netns  record.Netns     // its path is that by which it was found
+	Record *record.Record   // the one about this very namespace; nil without
+	Age    time.Duration    // of the oldest process that it was found by; 0 with a record
+}
+
+// Close lets the namespace go.
+func (p *Place) Close() { p.NS.Close() }
 
 // explain adds to an error of package podns what can be done about it.
 func explain(err error) error {
@@ -24,9 +34,8 @@ func explain(err error) error {
 	return err
 }
 
-// within calls a function in a pod's network namespace, on a thread that is not the caller's.
-func (p *place) within(thread func(func() error) error, do func() error) error {
-	err := p.ns.DoOn(thread, do)
+// withStack adds to the error of a panic where it was.
+func withStack(err error) error {
 	if panicked, ok := errors.AsType[*podns.Panic](err); ok {
 		return fmt.Errorf("%w\n%s", err, panicked.Stack)
 	}

@@ -1,11 +1,11 @@
-package repair_test
+package audit_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/sidecar-cni/sidecar-cni/installer/repair"
+	"github.com/sidecar-cni/sidecar-cni/redirect/audit"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
@@ -44,11 +44,11 @@ func TestMoreRulesThanAnybodyNeeds(t *testing.T) {
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ns, n := netns.New(t), newNode(t, repair.Repair)
-			n.run(meshed("web-0", nil), ns)
+			ns, n := netns.New(t), newNode(t)
+			n.run("web-0", ns)
 			words := strings.Fields(row.program)
 			ns.Run(t, row.rules, words[0], words[1:]...)
-			n.want(n.pass(), repair.Unreachable, "", "more of it than anybody needs")
+			n.want(n.pod("web-0", nil), audit.Unreachable, "more of it than anybody needs")
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package repair
+package audit
 
 import (
 	"bytes"
@@ -11,9 +11,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
@@ -21,14 +18,14 @@ import (
 // asks.
 type census struct {
 	proc  string // the host's
-	known map[types.UID]bool
-	count func() (map[types.UID][]int, error)
+	known map[string]bool
+	count func() (map[string][]int, error)
 }
 
-func newCensus(proc string, pods []*corev1.Pod) *census {
-	c := &census{proc: proc, known: map[types.UID]bool{}}
-	for _, pod := range pods {
-		c.known[pod.UID] = true
+func newCensus(proc string, uids []string) *census {
+	c := &census{proc: proc, known: map[string]bool{}}
+	for _, uid := range uids {
+		c.known[uid] = true
 	}
 	c.count = sync.OnceValues(c.take)
 	return c
@@ -38,7 +35,7 @@ func (c *census) file(pid int, name string) string {
 	return filepath.Join(c.proc, strconv.Itoa(pid), name)
 }
 
-func (c *census) take() (map[types.UID][]int, error) {
+func (c *census) take() (map[string][]int, error) {
 	dir, err := os.Open(c.proc)
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
@@ -48,7 +45,7 @@ func (c *census) take() (map[types.UID][]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	pids := map[types.UID][]int{}
+	pids := map[string][]int{}
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
@@ -62,7 +59,7 @@ func (c *census) take() (map[types.UID][]int, error) {
 }
 
 // podOf returns the uid of the pod whose a process is, if it is anybody's.
-func (c *census) podOf(pid int) types.UID {
+func (c *census) podOf(pid int) string {
 	data, err := os.ReadFile(c.file(pid, "cgroup"))
 	if err != nil {
 		return "" // it has ended
@@ -79,7 +76,7 @@ func (c *census) podOf(pid int) types.UID {
 // and a runtime that is configured with another driver puts both into one name, before a colon. Of
 // several, a pod within a pod, the first known one counts: what is below was made by the pod
 // itself.
-func podIn(cgroups string, known map[types.UID]bool) types.UID {
+func podIn(cgroups string, known map[string]bool) string {
 	for line := range strings.Lines(cgroups) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
 		_, path, _ := strings.Cut(rest, ":")
@@ -93,7 +90,7 @@ func podIn(cgroups string, known map[types.UID]bool) types.UID {
 	return ""
 }
 
-func uidOf(part string) types.UID {
+func uidOf(part string) string {
 	uid, ok := strings.CutPrefix(strings.TrimSuffix(part, ".slice"), "pod")
 	if !ok {
 		_, uid, ok = strings.Cut(strings.TrimSuffix(part, ".slice"), "-pod")
@@ -101,13 +98,13 @@ func uidOf(part string) types.UID {
 	if !ok {
 		return ""
 	}
-	return types.UID(strings.ReplaceAll(uid, "_", "-"))
+	return strings.ReplaceAll(uid, "_", "-")
 }
 
 // initProcesses are the processes of a pod that were not started by another one in it, but by the
 // runtime. CRI-O's conmon can be in the pod's cgroup; then it is in the host's network, and those
 // that it started count.
-func (c *census) initProcesses(uid types.UID, host podns.Host) ([]int, error) {
+func (c *census) initProcesses(uid string, host podns.Host) ([]int, error) {
 	all, err := c.count()
 	if err != nil {
 		return nil, err
@@ -162,10 +159,10 @@ func (c *census) age(pid int) time.Duration {
 	return time.Duration(up*float64(time.Second)) - time.Duration(began)*(time.Second/100)
 }
 
-// mountOf returns where the host has a network namespace mounted, which is where the runtime said
+// MountOf returns where the host has a network namespace mounted, which is where the runtime said
 // it was.
-func (c *census) mountOf(id podns.ID) (string, bool) {
-	data, err := os.ReadFile(c.file(1, "mountinfo"))
+func (s *Search) MountOf(id podns.ID) (string, bool) {
+	data, err := os.ReadFile(s.census.file(1, "mountinfo"))
 	if err != nil {
 		return "", false
 	}

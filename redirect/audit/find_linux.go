@@ -1,4 +1,4 @@
-package repair
+package audit
 
 import (
 	"errors"
@@ -7,52 +7,47 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
-// A search finds the network namespaces of pods.
-type search struct {
-	host    podns.Host
-	records []record.Record
-	census  *census
+// Search finds the network namespaces of a node's pods.
+type Search struct {
+	host   podns.Host
+	census *census
 }
 
-// A place is where a pod's network namespace was found.
-type place struct {
-	ns     *podns.Namespace
-	netns  record.Netns
-	record *record.Record // the one about this very namespace; nil without
-	age    time.Duration  // of the oldest process that it was found by; 0 with a record
+// NewSearch returns a search for the pods with these uids. proc is where the host's /proc is, "" if
+// it is nowhere.
+func NewSearch(host podns.Host, proc string, uids []string) *Search {
+	return &Search{host, newCensus(proc, uids)}
 }
 
-// find opens the namespace of a pod: that of its records, else that of its processes.
-func (s search) find(one *subject) (*place, error) {
+// Find opens the namespace of a pod: that of its records, else that of its processes.
+func (s *Search) Find(pod Pod) (*Place, error) {
 	var errs []error
-	for i := range one.records {
-		rec := &one.records[i]
+	for i := range pod.Records {
+		rec := &pod.Records[i]
 		n, err := s.host.Open(s.seen(rec.Netns.Path))
 		switch {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("by record: %w", explain(err)))
-		case n.ID != idOf(rec.Netns):
+		case n.ID != IDOf(rec.Netns):
 			n.Close()
 			errs = append(errs, fmt.Errorf("by record: %s is %d by now, recorded was %d",
 				rec.Netns.Path, n.ID.Inode, rec.Netns.Inode))
 		default:
-			return &place{ns: n, netns: rec.Netns, record: rec}, nil
+			return &Place{NS: n, Netns: rec.Netns, Record: rec}, nil
 		}
 	}
-	n, netns, age, err := s.byProcess(one.pod.UID)
+	n, netns, age, err := s.byProcess(pod.UID)
 	if err != nil {
 		return nil, errors.Join(append(errs, fmt.Errorf("by cgroup: %w", err))...)
 	}
-	p := &place{ns: n, netns: netns, age: age}
-	for i := range one.records {
-		if rec := &one.records[i]; idOf(rec.Netns) == n.ID {
-			p.record = rec
+	p := &Place{NS: n, Netns: netns, Age: age}
+	for i := range pod.Records {
+		if rec := &pod.Records[i]; IDOf(rec.Netns) == n.ID {
+			p.Record = rec
 		}
 	}
 	return p, nil
@@ -61,7 +56,7 @@ func (s search) find(one *subject) (*place, error) {
 // byProcess opens the namespace that the first processes of a pod's containers are in. Deeper down
 // others may be, where a pod runs containers of its own. What a runtime keeps in a pod's cgroup is
 // in the host's and does not count.
-func (s search) byProcess(uid types.UID) (
+func (s *Search) byProcess(uid string) (
 	found *podns.Namespace, netns record.Netns, age time.Duration, err error) {
 	if s.host.Unknown != nil {
 		return nil, record.Netns{}, 0,
@@ -101,7 +96,7 @@ func (s search) byProcess(uid types.UID) (
 
 // openProcess opens the namespace of a process, which is still the pod's when that is done: ids are
 // used again.
-func (s search) openProcess(pid int, uid types.UID) (*podns.Namespace, error) {
+func (s *Search) openProcess(pid int, uid string) (*podns.Namespace, error) {
 	n, err := s.host.Open(s.census.file(pid, "ns/net"))
 	if err != nil {
 		return nil, explain(err)
@@ -114,7 +109,7 @@ func (s search) openProcess(pid int, uid types.UID) (*podns.Namespace, error) {
 }
 
 // seen is a path of the host's, as it is seen here.
-func (s search) seen(path string) string {
+func (s *Search) seen(path string) string {
 	if in, ok := strings.CutPrefix(path, "/proc/"); ok {
 		return filepath.Join(s.census.proc, in)
 	}

@@ -1,4 +1,4 @@
-package repair_test
+package audit_test
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidecar-cni/sidecar-cni/installer/repair"
+	"github.com/sidecar-cni/sidecar-cni/redirect/audit"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
@@ -41,7 +41,7 @@ var cgroups atomic.Int32
 func cgroup(t *testing.T, hierarchy, path string) string {
 	t.Helper()
 	dir := filepath.Join(hierarchy,
-		fmt.Sprintf("sidecar-cni-repair-%d-%d", os.Getpid(), cgroups.Add(1)), path)
+		fmt.Sprintf("sidecar-cni-audit-%d-%d", os.Getpid(), cgroups.Add(1)), path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -85,15 +85,6 @@ func sleeper(t *testing.T, ns *netns.NS, dir string) int {
 	return cmd.Process.Pid
 }
 
-// see puts a real process into the host's /proc.
-func (n *node) see(pid int) {
-	n.t.Helper()
-	if err := os.Symlink(fmt.Sprintf("/proc/%d", pid),
-		filepath.Join(n.proc, fmt.Sprint(pid))); err != nil {
-		n.t.Fatal(err)
-	}
-}
-
 // The kernel's own cgroups, and processes in them. Of the host's only the first process is played.
 func TestRealProcessesInRealCgroups(t *testing.T) {
 	t.Parallel()
@@ -101,29 +92,26 @@ func TestRealProcessesInRealCgroups(t *testing.T) {
 		for _, its := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, in a namespace of its own: %v", name, its), func(t *testing.T) {
 				t.Parallel()
-				n := newNode(t, repair.Repair)
+				n := newNode(t)
 				ns := n.host
 				if its {
 					ns = netns.New(t)
 				}
-				pod := meshed("web-0", nil)
-				pod.UID = uidOf(fmt.Sprint(its))
-				n.put(pod)
+				pod := n.pod(fmt.Sprint(its), nil)
 				dir := cgroup(t, hierarchy,
-					"kubepods.slice/kubepods-pod"+strings.ReplaceAll(string(pod.UID), "-", "_")+
+					"kubepods.slice/kubepods-pod"+strings.ReplaceAll(pod.UID, "-", "_")+
 						".slice/cri-containerd-0a1b.scope")
 				pid := sleeper(t, ns, dir)
-				n.see(pid)
+				n.proc.See(t, pid)
 				if !its {
-					n.want(n.pass(), repair.Unreachable, "", "no process")
+					n.want(pod, audit.Unreachable, "no process")
 					return
 				}
-				x := n.want(n.pass(), repair.Missing, repair.Repaired)
-				if x.Netns.Path != fmt.Sprintf("/proc/%d/ns/net", pid) ||
-					x.Netns.Inode != identify(t, ns).Inode {
-					t.Errorf("found %+v", x.Netns)
+				at := n.want(pod, audit.Missing)
+				if at.Path != fmt.Sprintf("/proc/%d/ns/net", pid) ||
+					at.Inode != identify(t, ns).Inode {
+					t.Errorf("found %+v", at)
 				}
-				n.want(n.pass(), repair.Redirected, "")
 			})
 		}
 	}
