@@ -16,6 +16,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -30,7 +31,11 @@ type Message struct {
 	Flags  uint16              // beside NLM_F_REQUEST
 	Header []byte              // of the protocol's family
 	Attrs  []netlink.Attribute // follow the header; nil: none
+	// Length of the header of the Objects that are answered; 0: that of Header.
+	ObjectHeader int
 }
+
+func (m Message) objectHeader() int { return cmp.Or(m.ObjectHeader, len(m.Header)) }
 
 // Answer is what the kernel said to one message.
 type Answer struct {
@@ -112,6 +117,37 @@ func (s *Socket) Exchange(messages []Message) ([]Answer, error) {
 	}
 }
 
+// Get asks for one object. The error of one that is not there wraps a unix.Errno, which one depends
+// on the family.
+func (s *Socket) Get(m Message) (Object, error) {
+	if err := s.send([]Message{m}); err != nil {
+		return Object{}, err
+	}
+	n, _, err := unix.Recvfrom(s.fd, s.buf, unix.MSG_DONTWAIT)
+	if err != nil {
+		return Object{}, fmt.Errorf("receive from netlink: %w", err)
+	}
+	var found Object
+	err = each(s.buf[:n], func(h unix.NlMsghdr, data []byte) error {
+		if h.Type == unix.NLMSG_ERROR {
+			return answer(h, data)
+		}
+		found, err = object(data, m.objectHeader())
+		return err
+	})
+	return found, err
+}
+
+// object reads one that has a header of a length. It shares nothing with data.
+func object(data []byte, header int) (Object, error) {
+	if len(data) < header {
+		return Object{}, unix.EBADMSG
+	}
+	data = bytes.Clone(data)
+	attrs, err := netlink.UnmarshalAttributes(data[header:])
+	return Object{Header: data[:header], Attrs: attrs}, err
+}
+
 func (s *Socket) send(messages []Message) error {
 	var buf []byte
 	for _, m := range messages {
@@ -172,7 +208,7 @@ func answer(h unix.NlMsghdr, data []byte) error {
 
 // Object is one of a list: the header of the protocol's family, and what it says beside.
 type Object struct {
-	Header []byte              // as long as that of the Message that asked
+	Header []byte              // as long as the Message that asked says
 	Attrs  []netlink.Attribute // read with Find: a type may carry flags
 }
 
@@ -239,14 +275,11 @@ func (s *Socket) dumpOnce(m Message) (objects []Object, interrupted bool, err er
 			case h.Type == unix.NLMSG_DONE, h.Type == unix.NLMSG_ERROR:
 				done = true
 				return answer(h, data)
-			case len(data) < len(m.Header):
-				return unix.EBADMSG
 			case tooMuch:
 				return nil
 			}
-			data = bytes.Clone(data)
-			attrs, err := netlink.UnmarshalAttributes(data[len(m.Header):])
-			objects = append(objects, Object{Header: data[:len(m.Header)], Attrs: attrs})
+			one, err := object(data, m.objectHeader())
+			objects = append(objects, one)
 			return err
 		})
 		if err != nil {
