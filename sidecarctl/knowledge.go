@@ -21,6 +21,7 @@ import (
 type knowledge struct {
 	config  redirect.Config
 	records []record.Record
+	backend string   // of the plugin's configuration
 	lacks   []string // what could not be learned, and why
 }
 
@@ -39,7 +40,7 @@ func (e env) know(ctx context.Context, o *options, pods []target.Pod) (knowledge
 		}
 		entry, err := netconf.Entry(data)
 		if err == nil {
-			k.config, err = configOf(entry)
+			err = k.read(entry)
 		}
 		if err != nil {
 			return k, fmt.Errorf("read %s: %w", o.entry, err)
@@ -55,11 +56,8 @@ func (e env) know(ctx context.Context, o *options, pods []target.Pod) (knowledge
 	}
 	k.records, k.lacks = facts.Records, facts.Unread
 	if facts.Entry != nil {
-		config, err := configOf(facts.Entry)
-		if err != nil {
+		if err := k.read(facts.Entry); err != nil {
 			k.lacks = append(k.lacks, fmt.Sprintf("read %s: %v", facts.File, err))
-		} else {
-			k.config = config
 		}
 	}
 	return k, nil
@@ -96,23 +94,44 @@ func (o *options) agents() onnode.Agents {
 		Namespace: o.agentNamespace}
 }
 
-// configOf reads an entry of the plugin.
-func configOf(entry []byte) (redirect.Config, error) {
+// read reads an entry of the plugin.
+func (k *knowledge) read(entry []byte) error {
 	conf := netconf.Parse(entry)
 	if wrong := slices.Concat(conf.Mistakes, conf.Unknown); len(wrong) > 0 {
-		return redirect.Config{}, errors.New(strings.Join(wrong, "; "))
+		return errors.New(strings.Join(wrong, "; "))
 	}
-	return conf.Redirect, nil
+	k.config, k.backend = conf.Redirect, conf.Backend
+	return nil
+}
+
+// recordsOf are those of a pod.
+func (k knowledge) recordsOf(pod target.Pod) []record.Record {
+	var its []record.Record
+	for _, r := range k.records {
+		if pod.NodeUID != "" && r.Pod.UID == pod.NodeUID {
+			its = append(its, r)
+		}
+	}
+	return its
+}
+
+// recordedOnly is the pod of a network namespace, of which there is no more than its record.
+func (k knowledge) recordedOnly(pod target.Pod) subject {
+	s := subject{pod: pod, config: k.config, record: k.recorded(pod), records: k.recordsOf(pod),
+		backend: k.backend, lacks: k.lacks}
+	if s.record != nil {
+		s.decision.Policy = s.record.Policy
+	}
+	return s
 }
 
 // recorded is the record of a pod's own network.
 func (k knowledge) recorded(pod target.Pod) *record.Record {
 	var found *record.Record
-	for i := range k.records {
-		r := &k.records[i]
-		if pod.NodeUID != "" && r.Pod.UID == pod.NodeUID &&
-			(found == nil || r.Interface == record.MainInterface) {
-			found = r
+	its := k.recordsOf(pod)
+	for i, r := range its {
+		if found == nil || r.Interface == record.MainInterface {
+			found = &its[i]
 		}
 	}
 	return found

@@ -54,6 +54,7 @@ type env struct {
 	colour         bool        // standard output shows it
 	dirs           onnode.Dirs // of the node that this may run on
 	root           bool        // they may be read
+	cancel         func()      // ends the command
 }
 
 // amiss is the error of a command that has said all there is to say, and found something wrong.
@@ -69,6 +70,8 @@ func usagef(format string, args ...any) error {
 }
 
 func (e env) run(ctx context.Context) int {
+	ctx, e.cancel = context.WithCancel(ctx)
+	defer e.cancel()
 	root := &cobra.Command{
 		Use:     "sidecarctl",
 		Short:   "Answers questions about the redirection of pods to their sidecars",

@@ -30,6 +30,10 @@ type options struct {
 	nameservers    []string
 	podIPs         []string
 
+	pid      int    // whose network namespace is meant
+	netns    string // its path
+	hostRoot string // where an agent has the host's root directory; "" if nowhere
+
 	cluster *target.Cluster // where the target is; nil of a file's pods
 	here    bool            // this runs on the pods' node
 }
@@ -87,11 +91,13 @@ type subject struct {
 	facts    redirect.Pod
 	config   redirect.Config // what the cluster sets
 	decision redirect.Decision
-	mistake  error          // it would be refused for this
-	record   *record.Record // what was programmed when it started; nil if nobody knows
-	lacks    []string       // what could not be learned of its node, and why
-	unsaid   bool           // nobody knows its nameservers, and they matter
-	class    string         // its runtime class, if the handler matters, which is the cluster's to know
+	mistake  error           // it would be refused for this
+	record   *record.Record  // what was programmed when it started; nil if nobody knows
+	records  []record.Record // of its networks, that one among them
+	backend  string          // what programs the node's rules; "" if nobody knows
+	lacks    []string        // what could not be learned of its node, and why
+	unsaid   bool            // nobody knows its nameservers, and they matter
+	class    string          // its runtime class, if the handler matters, which is the cluster's to know
 }
 
 // has is what the rules of a pod are compiled from: what it started with, else what it asks for.
@@ -130,6 +136,10 @@ func (e env) subjects(ctx context.Context, o *options, args []string) ([]subject
 		if len(ips) > 0 {
 			pod.IPs = ips
 		}
+		if pod.Facts.Spec == nil { // a network namespace's: the record alone says what it has
+			all = append(all, k.recordedOnly(pod))
+			continue
+		}
 		all = append(all, k.decide(pod, servers))
 	}
 	return all, nil
@@ -139,7 +149,7 @@ func (e env) subjects(ctx context.Context, o *options, args []string) ([]subject
 // when it started, or that it names itself.
 func (k knowledge) decide(pod target.Pod, servers []netip.Addr) subject {
 	s := subject{pod: pod, facts: pod.Facts, config: k.config, record: k.recorded(pod),
-		lacks: k.lacks}
+		records: k.recordsOf(pod), backend: k.backend, lacks: k.lacks}
 	s.facts.Nameservers = servers
 	switch {
 	case len(servers) > 0:
@@ -165,7 +175,12 @@ func (e env) pods(ctx context.Context, o *options, args []string) ([]target.Pod,
 		return nil, usagef("a target and --filename: want one of them")
 	case o.file == "-" && o.stdinBytes >= 0:
 		o.here = true
-		return target.FromFile(io.LimitReader(e.stdin, o.stdinBytes), "standard input", opts)
+		pods, err := target.FromFile(io.LimitReader(e.stdin, o.stdinBytes), "standard input", opts)
+		go func() { // whoever asked has gone when the rest ends
+			_, _ = io.Copy(io.Discard, e.stdin)
+			e.cancel()
+		}()
+		return pods, err
 	case o.file == "-":
 		return target.FromFile(e.stdin, "standard input", opts)
 	case o.file != "":
@@ -175,6 +190,10 @@ func (e env) pods(ctx context.Context, o *options, args []string) ([]target.Pod,
 		}
 		defer file.Close()
 		return target.FromFile(file, o.file, opts)
+	case len(args) == 0 && o.path() != "":
+		pod, err := e.podAt(o)
+		o.here = true
+		return []target.Pod{pod}, err
 	case len(args) == 0:
 		return nil, usagef("want a target, as NAMESPACE/POD or deployment/NAME, or --filename")
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,6 +31,7 @@ type Agents struct {
 type Agent struct {
 	Namespace, Name string // of the pod
 	Node            string // that it runs on
+	HostRoot        string // where its container has the host's root directory; "" if nowhere
 
 	config *rest.Config
 	server *url.URL
@@ -44,7 +46,10 @@ type agentPod struct {
 		DeletionTimestamp string    `json:"deletionTimestamp"`
 	} `json:"metadata"`
 	Spec struct {
-		NodeName string `json:"nodeName"`
+		NodeName   string `json:"nodeName"`
+		Containers []struct {
+			Args []string `json:"args"`
+		} `json:"containers"`
 	} `json:"spec"`
 	Status struct {
 		Phase      string `json:"phase"`
@@ -112,8 +117,8 @@ func (a Agents) list(ctx context.Context, node string) ([]Agent, error) {
 	slices.SortStableFunc(items, agentPod.compare)
 	agents := make([]Agent, len(items))
 	for i, p := range items {
-		agents[i] = Agent{p.Metadata.Namespace, p.Metadata.Name, p.Spec.NodeName, a.Config,
-			a.Client.Get().URL()}
+		agents[i] = Agent{p.Metadata.Namespace, p.Metadata.Name, p.Spec.NodeName, p.hostRoot(),
+			a.Config, a.Client.Get().URL()}
 	}
 	return agents, nil
 }
@@ -128,6 +133,18 @@ func (a Agents) explain(err error) error {
 			"namespace %q", a.Namespace)
 	}
 	return fmt.Errorf("find agents: %w", err)
+}
+
+// hostRoot is what the agent is told by its arguments.
+func (p agentPod) hostRoot() string {
+	for _, c := range p.Spec.Containers {
+		for _, arg := range c.Args {
+			if root, ok := strings.CutPrefix(arg, "--host-root="); ok {
+				return root
+			}
+		}
+	}
+	return ""
 }
 
 // compare orders agents: those that are ready first, and of these the newest, which is in charge of

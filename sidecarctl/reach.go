@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/onnode"
+)
+
+// A question is asked of the kernel under a pod: here, if this is the pod's node, else by this
+// program in the agent of that node. Its answer there is a list of T, in JSON.
+type question[T any] struct {
+	command *cobra.Command // whose flags are passed on
+	options *options
+	here    func(ctx context.Context, at *spot) (T, error)
+}
+
+// An answer is about one pod.
+type answer[T any] struct {
+	subject subject
+	value   T
+	err     error // why there is none
+}
+
+// mostAgents is how many are asked at the same time.
+const mostAgents = 8
+
+// ask asks about each pod, and answers in their order.
+func ask[T any](ctx context.Context, e env, q question[T], subjects []subject) []answer[T] {
+	answers := make([]answer[T], len(subjects))
+	nodes := map[string][]int{}
+	for i, s := range subjects {
+		answers[i].subject = s
+		at, err := e.find(q.options, s)
+		switch {
+		case err == nil:
+			answers[i].value, answers[i].err = q.here(ctx, at)
+			at.close()
+		case !errors.Is(err, errElsewhere):
+			answers[i].err = err
+		case s.pod.Node == "":
+			answers[i].err = fmt.Errorf("%s: it runs on no node yet", s.pod.Name)
+		default:
+			nodes[s.pod.Node] = append(nodes[s.pod.Node], i)
+		}
+	}
+	var all sync.WaitGroup
+	free := make(chan struct{}, mostAgents)
+	for node, which := range nodes {
+		free <- struct{}{}
+		all.Go(func() {
+			defer func() { <-free }()
+			q.askAgent(ctx, node, which, answers)
+		})
+	}
+	all.Wait()
+	return answers
+}
+
+// askAgent asks the agent of a node about those pods of the answers that are its.
+func (q question[T]) askAgent(ctx context.Context, node string, which []int,
+	answers []answer[T]) {
+	values, err := q.valuesOf(ctx, node, which, answers)
+	if err == nil && len(values) != len(which) {
+		err = fmt.Errorf("the agent of node %s answered about %d pods of %d, it may be of another "+
+			"version", node, len(values), len(which))
+	}
+	for k, i := range which {
+		if answers[i].err = err; err == nil {
+			answers[i].value = values[k]
+		}
+	}
+}
+
+func (q question[T]) valuesOf(ctx context.Context, node string, which []int,
+	answers []answer[T]) ([]T, error) {
+	agent, err := q.options.agents().On(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	list := struct {
+		Kind  string           `json:"kind"`
+		Items []map[string]any `json:"items"`
+	}{Kind: "PodList"}
+	for _, i := range which {
+		list.Items = append(list.Items, answers[i].subject.pod.Object)
+	}
+	manifest, err := json.Marshal(list)
+	if err != nil {
+		return nil, err
+	}
+	values, _, err := onnode.Ask[[]T](ctx, agent, onnode.Call{
+		Args: passedOn(q.command, agent), Manifest: manifest})
+	return values, err
+}
+
+// notPassedOn are the flags that are about here.
+var notPassedOn = []string{"filename", "namespace", "kubeconfig", "context", "agent-namespace",
+	"output", "entry", "node", "all-namespaces", "pid", "netns"}
+
+// passedOn is the command line by which an agent is asked the same.
+func passedOn(c *cobra.Command, agent onnode.Agent) []string {
+	args := []string{c.Name(), "--output=json"}
+	if agent.HostRoot != "" {
+		args = append(args, "--"+hostRootFlag+"="+agent.HostRoot)
+	}
+	c.Flags().Visit(func(f *pflag.Flag) {
+		value := f.Value.String()
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			value = strings.Join(list.GetSlice(), ",")
+		}
+		if !slices.Contains(notPassedOn, f.Name) {
+			args = append(args, "--"+f.Name+"="+value)
+		}
+	})
+	return args
+}
+
+// hostProc shows the processes of the node: in an agent, if its pod shares their namespace.
+const hostProc = "/proc"
+
+// path is where the flags say that the network namespace is.
+func (o *options) path() string {
+	if o.pid != 0 {
+		return fmt.Sprintf("%s/%d/ns/net", hostProc, o.pid)
+	}
+	return o.netns
+}
+
+// hostRootFlag says where an agent has the host's root directory.
+const hostRootFlag = "host-root"
+
+// errElsewhere says that a pod is not on this node, as far as can be seen.
+var errElsewhere = errors.New("it is on another node")
+
+// placeFlags adds the flags that say which network namespace is meant, on this node.
+func (o *options) placeFlags(c *cobra.Command) {
+	f := c.Flags()
+	f.IntVar(&o.pid, "pid", 0, "the network namespace of this process, on this node")
+	f.StringVar(&o.netns, "netns", "", "the network namespace at this path, on this node")
+	f.StringVar(&o.hostRoot, hostRootFlag, "", "the host's root directory")
+	_ = f.MarkHidden(hostRootFlag) // it is there
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
+	"github.com/sidecar-cni/sidecar-cni/contract/record"
+	"github.com/sidecar-cni/sidecar-cni/redirect/audit"
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/target"
+)
+
+// A spot is the network namespace of a pod, on this node.
+type spot struct {
+	subject subject
+	place   *audit.Place
+	pod     audit.Pod
+	auditor audit.Auditor
+}
+
+func (s *spot) close() { s.place.Close() }
+
+// find opens the network namespace of a pod. The error is errElsewhere where it can be asked for
+// on another node.
+func (e env) find(o *options, s subject) (*spot, error) {
+	at := &spot{subject: s, pod: audit.Pod{UID: s.pod.NodeUID, Addrs: s.pod.IPs,
+		Policy: s.decision.Policy, Mistake: s.mistake}}
+	at.auditor = audit.Auditor{Records: record.Dir(filepath.Join(e.dirs.Run, names.Records)),
+		Ports: s.config.Ports, Backend: s.backend}
+	if o.hostRoot != "" {
+		at.auditor.InRoot = func(do func() error) error { return podns.InRoot(o.hostRoot, do) }
+	}
+	at.pod.Records = s.records
+	host, err := podns.FindHost(hostProc, "sidecarctl")
+	if err != nil {
+		return nil, err
+	}
+	if path := o.path(); path != "" {
+		at.place, err = open(host, path, at.pod.Records)
+		return at, err
+	}
+	elsewhere := o.cluster != nil && !o.here
+	switch {
+	case elsewhere && !e.root:
+		return nil, errElsewhere
+	case s.pod.NodeUID == "":
+		return nil, fmt.Errorf("%s is no running pod: name one as NAMESPACE/POD, or its network "+
+			"namespace by --pid or --netns on its node", s.pod.Name)
+	case !e.root:
+		return nil, fmt.Errorf("%s: looking into its network namespace takes root on its node: "+
+			"run this there, or name the pod as NAMESPACE/POD to have its node's agent do it",
+			s.pod.Name)
+	}
+	search := audit.NewSearch(host, hostProc, []string{s.pod.NodeUID})
+	if at.place, err = search.Find(at.pod); err != nil && elsewhere {
+		return nil, errElsewhere
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: its network namespace was not found: %w", s.pod.Name, err)
+	}
+	return at, nil
+}
+
+func open(host podns.Host, path string, records []record.Record) (*audit.Place, error) {
+	n, err := host.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	place := &audit.Place{NS: n, Netns: record.Netns{Path: path, Device: n.ID.Device,
+		Inode: n.ID.Inode}}
+	for i := range records {
+		if audit.IDOf(records[i].Netns) == n.ID {
+			place.Record = &records[i]
+		}
+	}
+	return place, nil
+}
+
+// podAt is the pod of a network namespace that a flag names, as far as a record says whose it is.
+func (e env) podAt(o *options) (target.Pod, error) {
+	pod := target.Pod{Name: o.path()}
+	host, err := podns.FindHost(hostProc, "sidecarctl")
+	if err != nil {
+		return pod, err
+	}
+	place, err := open(host, o.path(), nil)
+	if err != nil {
+		return pod, err
+	}
+	defer place.Close()
+	records, err := record.Dir(filepath.Join(e.dirs.Run, names.Records)).List()
+	for _, r := range records {
+		if audit.IDOf(r.Netns) == place.NS.ID {
+			pod.Name, pod.NodeUID = r.Pod.Namespace+"/"+r.Pod.Name, r.Pod.UID
+			pod.Facts.Namespace, pod.Facts.Name = r.Pod.Namespace, r.Pod.Name
+			return pod, nil
+		}
+	}
+	return pod, err
+}
