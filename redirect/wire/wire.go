@@ -100,7 +100,7 @@ func (s *Socket) Exchange(messages []Message) ([]Answer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("receive from netlink: %w", err)
 		}
-		err = each(s.buf[:n], func(h unix.NlMsghdr, data []byte) error {
+		err = Each(s.buf[:n], func(h unix.NlMsghdr, data []byte) error {
 			i := h.Seq - first
 			if h.Type != unix.NLMSG_ERROR || int(i) >= len(answers) {
 				return nil
@@ -128,7 +128,7 @@ func (s *Socket) Get(m Message) (Object, error) {
 		return Object{}, fmt.Errorf("receive from netlink: %w", err)
 	}
 	var found Object
-	err = each(s.buf[:n], func(h unix.NlMsghdr, data []byte) error {
+	err = Each(s.buf[:n], func(h unix.NlMsghdr, data []byte) error {
 		if h.Type == unix.NLMSG_ERROR {
 			return answer(h, data)
 		}
@@ -269,7 +269,7 @@ func (s *Socket) dumpOnce(m Message) (objects []Object, interrupted bool, err er
 			// The rest is received all the same, so that the socket can be used again.
 			objects, tooMuch = nil, true
 		}
-		err = each(s.buf[:n], func(h unix.NlMsghdr, data []byte) error {
+		err = Each(s.buf[:n], func(h unix.NlMsghdr, data []byte) error {
 			interrupted = interrupted || h.Flags&unix.NLM_F_DUMP_INTR != 0
 			switch {
 			case h.Type == unix.NLMSG_DONE, h.Type == unix.NLMSG_ERROR:
@@ -292,8 +292,8 @@ func (s *Socket) dumpOnce(m Message) (objects []Object, interrupted bool, err er
 	return objects, interrupted, nil
 }
 
-// each calls f with the messages of a datagram.
-func each(buf []byte, f func(unix.NlMsghdr, []byte) error) error {
+// Each calls f with the messages of a datagram, until it returns an error.
+func Each(buf []byte, f func(unix.NlMsghdr, []byte) error) error {
 	for len(buf) >= unix.NLMSG_HDRLEN {
 		h := unix.NlMsghdr{
 			Len:   binary.NativeEndian.Uint32(buf),
