@@ -9,6 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/watch"
 )
 
 var update = flag.Bool("update", false, "write docs/sidecarctl.md")
@@ -37,8 +40,6 @@ should be: a pod that does not start. Text has 80 columns, and colour on a termi
 What only a node knows can be said: the pod's nameservers by ` + "`--nameserver`" + `, its addresses by ` + "`--pod-ip`" + `, and what the cluster sets for
 all pods by ` + "`--entry`" + `, a file with the plugin's entry as it is in a node's chain. Without, pods have the addresses of documentation
 (192.0.2.10 and 2001:db8::10), and the cluster sets nothing.
-
-It does not look into a kernel, nor at connections as they happen.
 
 The examples are about this Deployment:
 
@@ -81,6 +82,10 @@ func TestPage(t *testing.T) {
 			block(&b, "", "$ sidecarctl "+strings.Join(args, " ")+"\n"+out)
 			b.WriteString("\n")
 		}
+		if c.Name() == "watch" {
+			block(&b, "", "$ sidecarctl watch shop/web-0\n"+watched(t))
+			b.WriteString("\n")
+		}
 		block(&b, "", flagsOf(c))
 	}
 	if *update {
@@ -95,6 +100,21 @@ func TestPage(t *testing.T) {
 	if diff := cmp.Diff(b.String(), string(have)); diff != "" {
 		t.Errorf("%s is not what the commands say; run make generate (-want +got):\n%s", page, diff)
 	}
+}
+
+// watched is what watch shows of events that a pod once had.
+func watched(t *testing.T) string {
+	t.Helper()
+	events, err := os.Open("testdata/watch.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Close()
+	var text bytes.Buffer
+	if err := watch.Decode(events, watch.NewWriter(&text, view.Text).Write); err != nil {
+		t.Fatal(err)
+	}
+	return text.String()
 }
 
 // in has arguments read files in a folder.
