@@ -98,7 +98,6 @@ func (e env) run(ctx context.Context) int {
 
 func (e env) commands() []*cobra.Command {
 	return []*cobra.Command{e.explainCommand(), e.traceCommand(), e.rulesCommand(),
-	return []*cobra.Command{e.explainCommand(), e.traceCommand(), e.rulesCommand(),
 		e.compareCommand(), e.watchCommand(), e.factsCommand()}
 }
 

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -100,6 +102,51 @@ func (q question[T]) valuesOf(ctx context.Context, node string, which []int,
 	values, _, err := onnode.Ask[[]T](ctx, agent, onnode.Call{
 		Args: passedOn(q.command, agent), Manifest: manifest})
 	return values, err
+}
+
+// A stream is asked of the kernel under one pod, and answers as long as it is listened to.
+type stream struct {
+	command *cobra.Command // whose flags are passed on
+	options *options
+	here    func(ctx context.Context, at *spot) error
+	read    func(r io.Reader) error // what here writes as JSON
+}
+
+// follow has here called on this node, or in the agent of the pod's.
+func (e env) follow(ctx context.Context, q stream, s subject) error {
+	at, err := e.find(q.options, s)
+	if err == nil {
+		defer at.close()
+		return q.here(ctx, at)
+	}
+	if !errors.Is(err, errElsewhere) {
+		return err
+	}
+	if s.pod.Node == "" {
+		return fmt.Errorf("%s: it runs on no node yet", s.pod.Name)
+	}
+	agent, err := q.options.agents().On(ctx, s.pod.Node)
+	if err != nil {
+		return err
+	}
+	manifest, err := s.pod.Manifest()
+	if err != nil {
+		return err
+	}
+	out, in := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := agent.Run(ctx, onnode.Call{Args: passedOn(q.command, agent), Manifest: manifest,
+			Stdout: in})
+		ended <- err
+		in.CloseWithError(cmp.Or(err, io.EOF))
+	}()
+	err = q.read(out)
+	out.CloseWithError(err) // who writes has to notice that nobody reads
+	if failed := <-ended; failed != nil && err != nil && !errors.Is(failed, err) {
+		return failed
+	}
+	return err
 }
 
 // notPassedOn are the flags that are about here.

@@ -46,7 +46,8 @@ func (e env) command(use, short, about string, o *options) *cobra.Command {
 				return usagef("%d targets: want one, or --filename", len(args))
 			}
 			return nil
-		}}
+		},
+		PreRunE: func(*cobra.Command, []string) error { return o.check() }}
 	f := c.Flags()
 	f.StringVarP(&o.file, "filename", "f", "",
 		"read pods, and whatever has a pod template, of a file in YAML or JSON; - is "+
@@ -62,6 +63,14 @@ func (e env) command(use, short, about string, o *options) *cobra.Command {
 		"the pod's nameservers, which only the node knows")
 	f.StringSliceVar(&o.podIPs, "pod-ip", nil, "the pod's addresses, where it has none yet")
 	return c
+}
+
+// check refuses what no answer can be written as, before anything is asked.
+func (o *options) check() error {
+	if !slices.Contains(view.Formats, view.Format(o.output)) {
+		return usagef("--output %q: want text, json or yaml", o.output)
+	}
+	return nil
 }
 
 // reach adds the flags about how the cluster is reached.
@@ -218,11 +227,7 @@ func addresses(flag string, texts []string) ([]netip.Addr, error) {
 
 // answer writes what a command found, and says whether a pod is refused.
 func (e env) answer(o *options, what view.Texter, refused bool) error {
-	f := view.Format(o.output)
-	if !slices.Contains(view.Formats, f) {
-		return usagef("--output %q: want text, json or yaml", o.output)
-	}
-	if err := view.Show(e.stdout, f, e.colour, what); err != nil {
+	if err := view.Show(e.stdout, view.Format(o.output), e.colour, what); err != nil {
 		return err
 	}
 	if refused {

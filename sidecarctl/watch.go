@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -47,50 +45,52 @@ func (w *watchFlags) define(f *pflag.FlagSet) {
 func (e env) watchCommand() *cobra.Command {
 	var o options
 	var w watchFlags
-	var netns string
 	c := e.command("watch", "connections as they begin and end", watchAbout, &o)
 	w.define(c.Flags())
-	c.Flags().StringVar(&netns, "netns", "", "path of the pod's network namespace")
+	o.placeFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if netns == "" {
-			return usagef("want --netns")
+		what, err := w.options()
+		if err != nil {
+			return err
 		}
-		policy := redirect.Policy{Ports: redirect.Defaults().Ports, Proxy: redirect.Defaults().Proxy}
-		if len(args) > 0 || o.file != "" {
-			all, _, err := e.subjects(c.Context(), &o, args)
-			if err != nil {
-				return err
-			}
-			if len(all) != 1 {
-				return usagef("%d pods: want one to watch", len(all))
-			}
-			policy = all[0].decision.Policy
+		all, err := e.subjects(c.Context(), &o, args)
+		if err != nil {
+			return err
 		}
+		if len(all) != 1 {
+			return usagef("%d pods: want one to watch", len(all))
+		}
+		what.Policy = policyOf(all[0])
 		return e.watch(c.Context(), &o, w, func(ctx context.Context,
 			show func(watch.Event) error) error {
-			what, err := w.options(policy)
-			if err != nil {
-				return err
-			}
-			return watchIn(ctx, netns, what, show)
+			return e.follow(ctx, stream{command: c, options: &o,
+				here: func(ctx context.Context, at *spot) error {
+					return watchHere(ctx, at, what, show)
+				},
+				read: func(r io.Reader) error { return watch.Decode(r, show) },
+			}, all[0])
 		})
 	}
 	return c
 }
 
+// policyOf is the policy by whose ports connections are named. That of a pod without rules has none.
+func policyOf(s subject) redirect.Policy {
+	if policy := s.has(); policy.Ports != (redirect.Listen{}) {
+		return policy
+	}
+	return redirect.Policy{Ports: s.config.Ports, Proxy: s.config.Proxy}
+}
+
 // watch shows the events that a source has, which ends with its context.
 func (e env) watch(ctx context.Context, o *options, w watchFlags,
 	source func(context.Context, func(watch.Event) error) error) error {
-	format := view.Format(o.output)
-	if !slices.Contains(view.Formats, format) {
-		return usagef("--output %q: want text, json or yaml", o.output)
-	}
 	if w.duration > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, w.duration)
 		defer stop()
 	}
-	err := source(ctx, watch.NewWriter(e.stdout, format).Write)
+	err := source(ctx, watch.NewWriter(e.stdout, view.Format(o.output)).Write)
 	if readerGone(err) {
 		return nil
 	}
@@ -98,8 +98,8 @@ func (e env) watch(ctx context.Context, o *options, w watchFlags,
 }
 
 // options are what the flags ask for.
-func (w watchFlags) options(policy redirect.Policy) (watch.Options, error) {
-	o := watch.Options{Policy: policy, Existing: w.existing, Port: w.port, Count: w.count}
+func (w watchFlags) options() (watch.Options, error) {
+	o := watch.Options{Existing: w.existing, Port: w.port, Count: w.count}
 	switch strings.ToLower(w.protocol) {
 	case "":
 	case "tcp":
@@ -116,27 +116,6 @@ func (w watchFlags) options(policy redirect.Policy) (watch.Options, error) {
 		return o, usagef("--for %s: want a time such as 30s", w.duration)
 	}
 	return o, nil
-}
-
-// args are the flags for the command in an agent, whose answer watch.Decode reads.
-func (w watchFlags) args() []string {
-	args := []string{"watch", "-o", string(view.JSON)}
-	if w.existing {
-		args = append(args, "--existing")
-	}
-	if w.protocol != "" {
-		args = append(args, "--protocol", w.protocol)
-	}
-	if w.port != 0 {
-		args = append(args, "--port", strconv.Itoa(int(w.port)))
-	}
-	if w.count != 0 {
-		args = append(args, "--count", strconv.Itoa(w.count))
-	}
-	if w.duration != 0 {
-		args = append(args, "--for", w.duration.String())
-	}
-	return args
 }
 
 // readerGone reports whether nobody reads any more what is written, as behind head.

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
@@ -34,24 +36,34 @@ type Call struct {
 	Stdout   io.Writer
 }
 
+// farewell is how long a command has to end when nobody waits for it any more.
+const farewell = 3 * time.Second
+
 // Run runs this program in the agent until ctx ends, and returns its exit code if that is not about
-// an error of its own.
+// an error of its own. A command with a manifest may still say at the end of ctx what it comes to.
 func (a Agent) Run(ctx context.Context, c Call) (code int, err error) {
+	asked, stop := ctx, context.CancelFunc(func() {})
 	args := c.Args
 	var stdin io.Reader
 	if c.Manifest != nil {
-		args = append(append([]string(nil), args...), "-f", "-",
+		args = append(slices.Clone(args), "-f", "-",
 			"--"+StdinFlag+"="+strconv.Itoa(len(c.Manifest)))
 		rest, end := io.Pipe()
 		defer end.Close()
 		stdin = io.MultiReader(bytes.NewReader(c.Manifest), rest)
+		asked, stop = context.WithCancel(context.WithoutCancel(ctx))
+		defer context.AfterFunc(ctx, func() {
+			_ = end.Close() // a pipe's always succeeds
+			time.AfterFunc(farewell, stop)
+		})()
 	}
+	defer stop()
 	executor, err := a.executor(args, stdin != nil)
 	if err != nil {
 		return 0, fmt.Errorf("run in agent %s/%s: %w", a.Namespace, a.Name, err)
 	}
 	stderr := &tail{}
-	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{
+	err = executor.StreamWithContext(asked, remotecommand.StreamOptions{
 		Stdin: stdin, Stdout: c.Stdout, Stderr: stderr,
 	})
 	return a.ended(ctx, err, stderr.String())
@@ -88,7 +100,7 @@ func (a Agent) ended(ctx context.Context, err error, stderr string) (int, error)
 	switch {
 	case err == nil:
 		return 0, nil
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && !ended:
 		return 0, ctx.Err()
 	case ended && coded.Code > exitUsage:
 		return coded.Code, nil
