@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
@@ -36,8 +38,8 @@ func (e env) find(o *options, s subject) (*spot, error) {
 	if err != nil {
 		return nil, err
 	}
-	if path := o.path(); path != "" {
-		at.place, err = open(host, path, at.pod.Records)
+	if o.path() != "" {
+		at.place, err = o.open(host, at.pod.Records)
 		return at, err
 	}
 	elsewhere := o.cluster != nil && !o.here
@@ -62,12 +64,18 @@ func (e env) find(o *options, s subject) (*spot, error) {
 	return at, nil
 }
 
-func open(host podns.Host, path string, records []record.Record) (*audit.Place, error) {
-	n, err := host.Open(path)
-	if err != nil {
+// open opens the network namespace that the flags name.
+func (o *options) open(host podns.Host, records []record.Record) (*audit.Place, error) {
+	n, err := host.Open(o.path())
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && o.pid != 0:
+		return nil, fmt.Errorf("--pid %d: there is no such process on this machine", o.pid)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("%w: this takes root on the node", err)
+	case err != nil:
 		return nil, err
 	}
-	place := &audit.Place{NS: n, Netns: record.Netns{Path: path, Device: n.ID.Device,
+	place := &audit.Place{NS: n, Netns: record.Netns{Path: o.path(), Device: n.ID.Device,
 		Inode: n.ID.Inode}}
 	for i := range records {
 		if audit.IDOf(records[i].Netns) == n.ID {
@@ -84,7 +92,7 @@ func (e env) podAt(o *options) (target.Pod, error) {
 	if err != nil {
 		return pod, err
 	}
-	place, err := open(host, o.path(), nil)
+	place, err := o.open(host, nil)
 	if err != nil {
 		return pod, err
 	}
