@@ -9,14 +9,10 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
+	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
 	"github.com/sidecar-cni/sidecar-cni/redirect/traces"
 	"github.com/sidecar-cni/sidecar-cni/redirect/wire"
-)
-
-// Names by which our rules are known: those of package nftables and package iptables.
-const (
-	ourTable = "sidecar-cni"
-	ourTag   = "sidecar-cni: "
 )
 
 // tableKey tells tables apart.
@@ -193,9 +189,9 @@ func (r *reader) readRule(in tableKey, attrs []netlink.Attribute) (Rule, error) 
 	if w.comment != "" {
 		one.Comment = w.comment
 	}
-	one.Ours = in == tableKey{unix.NFPROTO_INET, ourTable} ||
-		strings.HasPrefix(one.Comment, ourTag)
-	one.Comment = strings.TrimPrefix(one.Comment, ourTag)
+	one.Ours = in == tableKey{unix.NFPROTO_INET, nftables.TableName} ||
+		strings.HasPrefix(one.Comment, iptables.Tag)
+	one.Comment = strings.TrimPrefix(one.Comment, iptables.Tag)
 	return one, nil
 }
 

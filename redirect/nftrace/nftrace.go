@@ -1,0 +1,176 @@
+// Package nftrace asks the kernel for the way that a packet takes through the rules of a pod:
+// one that it sends itself as a user of the pod or as a peer, or those that others send.
+//
+//	way, err := nftrace.Send(ctx, namespace, nftrace.Request{Packet: p, Rules: rules})
+//	for _, rule := range way.Rules {
+//		fmt.Println(rule.Where, rule.Comment)
+//	}
+//	fmt.Println(way.End)
+//
+// What is sent is the first packet of a connection. It is dropped behind the rules, before it
+// leaves the pod or reaches who listens, and so nobody hears of it.
+//
+// Be aware:
+//   - The kernel reports the rules of nftables, among them those of iptables-nft. Legacy iptables
+//     reports nothing: a pod that has its rules is refused.
+//   - The rules that make it report stand in a table of their own, which the kernel removes when
+//     its socket is closed, by whatever end of the program. That takes Linux 5.12.
+//   - What leaves the pod is dropped ahead of source NAT, and what stays ahead of INPUT's: rules
+//     there are not reported. What goes over lo has a connection in conntrack for a moment.
+//   - In a namespace in which others trace packets as well, their reports are told apart by the
+//     packet's source.
+package nftrace
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/kernelrules"
+	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
+)
+
+// Request is a packet that is sent.
+type Request struct {
+	// Of which everything counts but the port that it comes from, which is chosen. Its source
+	// counts from a peer only, since the kernel chooses that of the pod's packets. Its owner's ids
+	// are those of the pod.
+	Packet packet.Packet
+
+	// Device has what the pod sends leave by this interface; "": as it is routed.
+	Device string
+
+	// Nodes are paths of network namespaces in which the other ends of the pod's interfaces may be,
+	// such as /proc/1/ns/net, beside the one that this program runs in. A peer's packet is sent
+	// from there.
+	Nodes []string
+
+	// Rules are those that the pod should have: by them the kernel's are known.
+	Rules redirect.Ruleset
+}
+
+// Filter is which packets of others are followed: the first of each connection of TCP, and each
+// datagram of UDP.
+type Filter struct {
+	Protocol redirect.Protocol // TCP or UDP
+	To       netip.AddrPort    // where they go
+
+	// Through which they enter, or nil Owner and "" for whatever the pod sends.
+	In    string
+	Owner *packet.Owner // of the socket; its ids are those of the pod
+
+	Rules redirect.Ruleset // as in a Request
+}
+
+// Way is how the kernel took a packet.
+type Way struct {
+	Protocol    string         `json:"protocol"`      // TCP or UDP
+	Source      netip.AddrPort `json:"source"`        // at the start
+	Destination netip.AddrPort `json:"destination"`   // at the start
+	In          string         `json:"in,omitempty"`  // the interface through which it entered
+	Out         string         `json:"out,omitempty"` // or by which it would have left
+	Rules       []Rule         `json:"rules"`         // that it met, in order
+	End         End            `json:"end"`           // of its way
+	Lost        uint64         `json:"lost,omitempty"`
+
+	protocol redirect.Protocol
+}
+
+// Rule is a rule of nftables that a packet met.
+type Rule struct {
+	Table   string `json:"table"`             // with its family, as nft names it
+	Chain   string `json:"chain"`             // in that table
+	Handle  uint64 `json:"handle"`            // in that table
+	Number  int    `json:"number,omitempty"`  // in its chain, from 1; 0: it is gone by now
+	Verdict string `json:"verdict"`           // what the rule said, in nft's words
+	Comment string `json:"comment,omitempty"` // the reason, if it is ours
+	Text    string `json:"text,omitempty"`    // what it does, in nft's words
+	Ours    bool   `json:"ours,omitempty"`    // it was written by this project
+
+	// Place is the rule of the pod's ruleset that it is, as packet.Met has it: "nat ISTIO_OUTPUT
+	// 1"; "": it is none of them.
+	Place string `json:"place,omitempty"`
+}
+
+// The ends of a way.
+const (
+	Stays   = "stays"   // in the pod: at To
+	Leaves  = "leaves"  // through Interface
+	Dropped = "dropped" // by the last rule, or by the policy of Chain
+	Gone    = "gone"    // the kernel reported no more of it: routing dropped it, or a filter beside
+)
+
+// End is where a way ends.
+type End struct {
+	Kind      string         `json:"kind"`                // Stays, Leaves, Dropped or Gone
+	To        netip.AddrPort `json:"to,omitzero"`         // its destination by then
+	Interface string         `json:"interface,omitempty"` // by which it leaves
+	Chain     string         `json:"chain,omitempty"`     // whose policy dropped it
+}
+
+// String says the end in words.
+func (e End) String() string {
+	switch e.Kind {
+	case Stays:
+		return fmt.Sprintf("it stays in the pod, at %s", e.To)
+	case Leaves:
+		return fmt.Sprintf("it leaves through %s to %s", e.Interface, e.To)
+	case Dropped:
+		if e.Chain != "" {
+			return "the policy of " + e.Chain + " dropped it"
+		}
+		return "the last rule dropped it"
+	}
+	return "the kernel dropped it beside all rules: look at its routes and reverse path filter"
+}
+
+// Packet is the packet as it began.
+func (w Way) Packet() packet.Packet {
+	return packet.Packet{In: w.In, Out: w.Out, Protocol: w.protocol, Source: w.Source,
+		Destination: w.Destination}
+}
+
+// The errors of a pod that cannot be traced.
+var (
+	ErrLegacy = errors.New("its rules are those of legacy iptables, which reports no packets: " +
+		"look at the rules and their counters")
+	ErrOldKernel = errors.New("this kernel cannot remove the tracing rules by itself: that takes " +
+		"Linux 5.12")
+	ErrNoNFTables = errors.New("this kernel has no nftables, whose rules alone report packets: " +
+		"load the module nf_tables")
+	ErrNoUplink = errors.New("the interface has no end on the node")
+)
+
+// place names a rule of a ruleset, as packet.Met does.
+func place(t redirect.Table, chain string, index int) string {
+	return fmt.Sprintf("%s %s %d", t, chain, index+1)
+}
+
+// Place names the rule that a simulated packet met.
+func Place(m packet.Met) string { return place(m.Table, m.Chain, m.Index) }
+
+// known are the rules of a namespace by table, chain and handle.
+type known map[ruleKey]Rule
+
+type ruleKey struct {
+	table, chain string
+	handle       uint64
+}
+
+// recognize numbers the rules that the kernel has, and finds those of the ruleset among them.
+func recognize(tables []kernelrules.Table, rs redirect.Ruleset) known {
+	all := known{}
+	for _, t := range tables {
+		name := t.Family + " " + t.Name
+		for _, c := range t.Chains {
+			places := placesOf(t, c, rs)
+			for i, r := range c.Rules {
+				all[ruleKey{name, c.Name, r.Handle}] = Rule{Table: name, Chain: c.Name,
+					Handle: r.Handle, Number: i + 1, Comment: r.Comment, Text: r.Text,
+					Ours: r.Ours, Place: places[i]}
+			}
+		}
+	}
+	return all
+}
