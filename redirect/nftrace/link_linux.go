@@ -99,9 +99,7 @@ func findUplink(name string, nodes []*os.File) (uplink, error) {
 	case u.pod.name == "":
 		return u, fmt.Errorf("the pod has no interface %q", name)
 	case u.pod.kind != "veth":
-		return u, fmt.Errorf("%w: %s is of kind %q, and only a veth has one: what a peer sends "+
-			"cannot be sent here; --wait follows what one really sends", ErrNoUplink, name,
-			u.pod.kind)
+		return u, fmt.Errorf("%w: %s is no veth: follow what peers really send", ErrNoUplink, name)
 	case len(u.pod.mac) != 6:
 		return u, fmt.Errorf("%w: %s has no Ethernet address", ErrNoUplink, name)
 	}
