@@ -54,6 +54,10 @@ func Read() ([]Table, error) {
 		if errors.Is(err, unix.EINVAL) && len(r.tables) == 0 {
 			return nil, nil // without nf_tables nobody knows the message
 		}
+		if errors.Is(err, unix.EPERM) {
+			return nil, fmt.Errorf("read nftables: %w: this needs CAP_NET_ADMIN in the namespace",
+				err)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("read nftables: %w", err)
 		}

@@ -27,7 +27,6 @@ import (
 	"net/netip"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
-	"github.com/sidecar-cni/sidecar-cni/redirect/kernelrules"
 	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
 )
 
@@ -149,28 +148,3 @@ func place(t redirect.Table, chain string, index int) string {
 
 // Place names the rule that a simulated packet met.
 func Place(m packet.Met) string { return place(m.Table, m.Chain, m.Index) }
-
-// known are the rules of a namespace by table, chain and handle.
-type known map[ruleKey]Rule
-
-type ruleKey struct {
-	table, chain string
-	handle       uint64
-}
-
-// recognize numbers the rules that the kernel has, and finds those of the ruleset among them.
-func recognize(tables []kernelrules.Table, rs redirect.Ruleset) known {
-	all := known{}
-	for _, t := range tables {
-		name := t.Family + " " + t.Name
-		for _, c := range t.Chains {
-			places := placesOf(t, c, rs)
-			for i, r := range c.Rules {
-				all[ruleKey{name, c.Name, r.Handle}] = Rule{Table: name, Chain: c.Name,
-					Handle: r.Handle, Number: i + 1, Comment: r.Comment, Text: r.Text,
-					Ours: r.Ours, Place: places[i]}
-			}
-		}
-	}
-	return all
-}

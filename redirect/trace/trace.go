@@ -76,12 +76,17 @@ const most = 3
 // Follow plays the first packet of a talk, and of each connection that the proxy opens for it in
 // turn.
 func Follow(pod Pod, talk Talk) ([]Leg, error) {
-	rules := redirect.Compile(pod.Policy)
-	next, err := pod.packet(talk)
+	first, err := pod.packet(talk)
 	if err != nil {
 		return nil, err
 	}
-	legs := []Leg{leg(rules, talk.From, next)}
+	return FollowPacket(pod, talk.From, first), nil
+}
+
+// FollowPacket does the same from a packet on that somebody really sends.
+func FollowPacket(pod Pod, from Sender, first packet.Packet) []Leg {
+	rules := redirect.Compile(pod.Policy)
+	legs := []Leg{leg(rules, from, first)}
 	for len(legs) < most {
 		next, goes := pod.onward(legs[len(legs)-1])
 		if !goes {
@@ -89,7 +94,7 @@ func Follow(pod Pod, talk Talk) ([]Leg, error) {
 		}
 		legs = append(legs, leg(rules, pod.proxy(), next))
 	}
-	return legs, nil
+	return legs
 }
 
 func leg(rules redirect.Ruleset, from Sender, p packet.Packet) Leg {

@@ -43,9 +43,15 @@ func TestTraceVictim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	request := appCalls(rs)
+	if peer := os.Getenv(victim + "_PEER"); peer != "" {
+		request = nftrace.Request{Rules: rs, Nodes: []string{peer}, Packet: packet.Packet{
+			Protocol: redirect.TCP, In: "eth0", Source: netip.AddrPortFrom(netns.PeerIPv4, 1),
+			Destination: netip.AddrPortFrom(netns.PodIPv4, 80)}}
+	}
 	fmt.Println("ready")
 	for {
-		if _, err := nftrace.Send(t.Context(), n, appCalls(rs)); err != nil {
+		if _, err := nftrace.Send(t.Context(), n, request); err != nil {
 			t.Fatal(err)
 		}
 	}

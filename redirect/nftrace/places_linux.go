@@ -9,6 +9,31 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
 )
 
+// known are the rules of a namespace by table, chain and handle.
+type known map[ruleKey]Rule
+
+type ruleKey struct {
+	table, chain string
+	handle       uint64
+}
+
+// recognize numbers the rules that the kernel has, and finds those of the ruleset among them.
+func recognize(tables []kernelrules.Table, rs redirect.Ruleset) known {
+	all := known{}
+	for _, t := range tables {
+		name := t.Family + " " + t.Name
+		for _, c := range t.Chains {
+			places := placesOf(t, c, rs)
+			for i, r := range c.Rules {
+				all[ruleKey{name, c.Name, r.Handle}] = Rule{Table: name, Chain: c.Name,
+					Handle: r.Handle, Number: i + 1, Comment: r.Comment, Text: r.Text,
+					Ours: r.Ours, Place: places[i]}
+			}
+		}
+	}
+	return all
+}
+
 // placesOf returns, for each rule of a chain, the place of that rule of the ruleset that it was
 // written for. A rule may have become several, which follow each other, and has its reason as their
 // comment; rules that others have put between are no hindrance.
