@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -14,7 +15,12 @@ import (
 )
 
 const traceAbout = `Follows a connection through the rules that a pod gets, rule by rule with the reason of each,
-and then the one that the proxy opens in its turn. It is played, not sent.`
+and then the one that the proxy opens in its turn. It is played, not sent.
+
+With --live the packet that begins it is sent as well, as that user of the pod or from the node's
+end of the pod's interface, and the rules are shown through which the kernel really took it. It is
+dropped behind them and reaches nobody. With --wait the packets are followed that others send.
+Both read what the kernel reports about rules of nftables, among them those of iptables-nft.`
 
 // talkFlags say who talks to whom.
 type talkFlags struct {
@@ -22,6 +28,26 @@ type talkFlags struct {
 	udp       bool
 	netdevice string
 	all       bool
+	live      bool
+	wait      bool
+	count     uint
+	netns     string
+}
+
+// wrong says what is wrong with them together.
+func (t talkFlags) wrong() error {
+	switch {
+	case t.all == (t.to != ""):
+		return usagef("want --to, or --all for the usual connections")
+	case t.live && t.wait:
+		return usagef("--live and --wait: want one of them: the one sends a packet, the other " +
+			"follows those that others send")
+	case t.wait && t.all:
+		return usagef("--wait follows one kind of packets: want --to, not --all")
+	case t.count > 0 && !t.wait:
+		return usagef("--count says how many packets --wait follows: want --wait, too")
+	}
+	return nil
 }
 
 func (e env) traceCommand() *cobra.Command {
@@ -36,22 +62,29 @@ func (e env) traceCommand() *cobra.Command {
 	f.BoolVar(&t.udp, "udp", false, "UDP instead of TCP")
 	f.StringVar(&t.netdevice, "interface", "", "the interface that it leaves or enters by (eth0)")
 	f.BoolVar(&t.all, "all", false, "the usual connections, as a table")
+	f.BoolVar(&t.live, "live", false, "send the packet in the pod, and show how the kernel takes it")
+	f.BoolVar(&t.wait, "wait", false, "follow the packets of others, until interrupted")
+	f.UintVar(&t.count, "count", 0, "with --wait: end after so many packets (0: never)")
+	f.StringVar(&t.netns, "netns", "", "with --live and --wait: the pod's network namespace")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if t.all == (t.to != "") {
-			return usagef("want --to, or --all for the usual connections")
+		if err := t.wrong(); err != nil {
+			return err
 		}
 		all, err := e.subjects(c.Context(), &o, args)
 		if err != nil {
 			return err
 		}
-		return e.trace(&o, t, all)
+		if t.wait {
+			return e.wait(c.Context(), &o, t, all)
+		}
+		return e.trace(c.Context(), &o, t, all)
 	}
 	return c
 }
 
-func (e env) trace(o *options, t talkFlags, all []subject) error {
+func (e env) trace(ctx context.Context, o *options, t talkFlags, all []subject) error {
 	var shown ways
-	refused := false
+	amiss := false
 	for _, one := range all {
 		w := way{Pod: one.pod.Name}
 		x := one.explain(false)
@@ -61,23 +94,41 @@ func (e env) trace(o *options, t talkFlags, all []subject) error {
 		}
 		if one.redirected(x.Outcome) {
 			w.Findings = one.aside()
-			talks, err := one.talks(t)
+			talks, err := one.follow(ctx, t)
 			if err != nil {
 				return err
 			}
-			for _, talk := range talks {
-				legs, err := trace.Follow(one.tracePod(), talk.Talk)
-				if err != nil {
-					return usagef("--to %s: %w", t.to, err)
-				}
-				w.Talks = append(w.Talks, newTalk(talk, legs))
-			}
+			w.Talks = talks
+			amiss = amiss || slices.ContainsFunc(talks, talk.parts)
 		}
 		w.table = t.all
-		refused = refused || x.Outcome == isRefused
+		amiss = amiss || x.Outcome == isRefused
 		shown = append(shown, w)
 	}
-	return e.answer(o, shown, refused)
+	return e.answer(o, shown, amiss)
+}
+
+// follow plays what the flags ask for, and sends it if they do.
+func (s subject) follow(ctx context.Context, t talkFlags) ([]talk, error) {
+	asked, err := s.talks(t)
+	if err != nil {
+		return nil, err
+	}
+	var shown []talk
+	for _, one := range asked {
+		legs, err := trace.Follow(s.tracePod(), one.Talk)
+		if err != nil {
+			return nil, usagef("--to %s: %w", t.to, err)
+		}
+		played := newTalk(one, legs)
+		if t.live {
+			if played, err = s.live(ctx, t, one, legs[0]); err != nil {
+				return nil, err
+			}
+		}
+		shown = append(shown, played)
+	}
+	return shown, nil
 }
 
 // exampleIPs stand in for a pod's addresses that nobody knows yet (RFC 5737, RFC 3849).

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/nftrace"
 	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
 	"github.com/sidecar-cni/sidecar-cni/redirect/trace"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
@@ -27,8 +28,23 @@ type way struct {
 
 // talk is one connection, and the proxy's onward.
 type talk struct {
-	About string `json:"about,omitempty"`
-	Legs  []leg  `json:"legs"`
+	About  string     `json:"about,omitempty"`
+	Legs   []leg      `json:"legs"`
+	Kernel *kernelWay `json:"kernel,omitempty"` // of the first leg's packet, if it was really sent
+}
+
+// kernelWay is how the kernel took the packet, beside how it was played.
+type kernelWay struct {
+	// Unknown says why the packet could not be sent; "": it was, and Way and Comparison are known.
+	Unknown string `json:"unknown,omitempty"`
+
+	Way        nftrace.Way        `json:"way"`
+	Comparison nftrace.Comparison `json:"comparison"`
+}
+
+// parts reports whether the kernel did something else than was played.
+func (t talk) parts() bool {
+	return t.Kernel != nil && t.Kernel.Unknown == "" && !t.Kernel.Comparison.Same
 }
 
 // leg is one connection.
@@ -43,8 +59,7 @@ type leg struct {
 	Rules     []met  `json:"rules,omitempty"`
 	Outcome   string `json:"outcome"` // passes, redirected, handed over or dropped
 	Port      uint16 `json:"port,omitempty"`
-
-	peer bool
+	Peer      bool   `json:"peer,omitempty"` // somebody outside sends it: it has no uid
 }
 
 // met is a rule that the packet met.
@@ -58,7 +73,7 @@ func newTalk(t namedTalk, legs []trace.Leg) talk {
 	shown := talk{About: t.about}
 	for i, l := range legs {
 		p := l.Packet
-		one := leg{From: l.Sender.Name, UID: l.Sender.UID, peer: l.Sender.Peer,
+		one := leg{From: l.Sender.Name, UID: l.Sender.UID, Peer: l.Sender.Peer,
 			Assumed: i == 0 && !t.sure && !l.Sender.Peer, To: p.Destination.String(),
 			Protocol: p.Protocol.String(), Interface: cmp.Or(p.In, p.Out), Enters: p.In != "",
 			Outcome: l.Fate.Words(), Port: l.Fate.Port}
@@ -91,6 +106,9 @@ func (all ways) Text(p *view.Page) {
 		for j, t := range w.Talks {
 			if w.table {
 				p.Row(2, t.About, 36, t.ending())
+				if !t.same() {
+					t.Kernel.text(p, 4)
+				}
 				continue
 			}
 			if j > 0 {
@@ -98,11 +116,31 @@ func (all ways) Text(p *view.Page) {
 			}
 			t.text(p)
 		}
+		w.sum(p)
 	}
 }
 
+// sum says of a table how much of it the kernel did as well.
+func (w way) sum(p *view.Page) {
+	same, sent := 0, 0
+	for _, t := range w.Talks {
+		if t.Kernel != nil {
+			sent++
+		}
+		if t.same() {
+			same++
+		}
+	}
+	if w.table && sent > 0 {
+		p.Paragraph(0, fmt.Sprintf("The kernel took %d of %d through the same rules.", same, sent))
+	}
+}
+
+// same reports whether the kernel did what was played.
+func (t talk) same() bool { return t.Kernel != nil && t.Kernel.Unknown == "" && !t.parts() }
+
 func (t talk) text(p *view.Page) {
-	for _, l := range t.Legs {
+	for i, l := range t.Legs {
 		p.Heading(l.heading())
 		var rows [][]string
 		for _, m := range l.Rules {
@@ -110,14 +148,46 @@ func (t talk) text(p *view.Page) {
 		}
 		p.Table(2, rows)
 		p.Paragraph(2, l.end())
+		if i == 0 {
+			t.Kernel.text(p, 0)
+		}
 	}
+}
+
+// text says whether the kernel did the same. Rules are shown where it did not, and those of others.
+func (k *kernelWay) text(p *view.Page, indent int) {
+	switch {
+	case k == nil:
+		return
+	case k.Unknown != "":
+		p.Odd(indent, "The kernel could not be asked: "+k.Unknown)
+		return
+	case k.Comparison.Same:
+		p.Paragraph(indent, k.Comparison.Says)
+	default:
+		p.Wrong(indent, k.Comparison.Says)
+	}
+	var rows [][]string
+	others := false
+	for _, r := range k.Way.Rules {
+		others = others || !r.Ours
+		where := fmt.Sprintf("%s %s %d", r.Table, r.Chain, r.Number)
+		rows = append(rows, []string{cmp.Or(r.Place, where), r.Verdict,
+			cmp.Or(r.Comment, r.Text)})
+	}
+	if k.Comparison.Same && !others {
+		return
+	}
+	p.Paragraph(indent, "All rules that it met, and where it ended:")
+	p.Table(indent+2, rows)
+	p.Paragraph(indent+2, k.Way.End.String())
 }
 
 // heading says who sends what to whom.
 func (l leg) heading() string {
 	who := l.From
 	switch {
-	case l.peer:
+	case l.Peer:
 	case l.Assumed:
 		who += fmt.Sprintf(" (uid %d, assumed)", l.UID)
 	default:

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -31,6 +32,14 @@ const (
 
 // Formats lists them.
 var Formats = []Format{Text, JSON, YAML}
+
+// Known refuses a format that is none.
+func Known(f Format) error {
+	if !slices.Contains(Formats, f) {
+		return fmt.Errorf("--output %q: want text, json or yaml", string(f))
+	}
+	return nil
+}
 
 // Texter is something that people can read.
 type Texter interface {
