@@ -4,17 +4,14 @@ package main
 
 import (
 	"context"
-	"errors"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect/trace"
 )
 
-var errNotLinux = errors.New("this asks a kernel: run it on a Linux node")
-
-func (s subject) live(context.Context, talkFlags, namedTalk, trace.Leg) (talk, error) {
-	return talk{}, errNotLinux
+func (s *spot) live(context.Context, talkFlags, namedTalk, trace.Leg) (talk, error) {
+	return talk{}, here()
 }
 
-func (s subject) wait(context.Context, talkFlags, namedTalk, func(talk) error) error {
-	return errNotLinux
-}
+func (s *spot) wait(context.Context, namedTalk, func(talk) error) error { return here() }
+
+func (s *spot) rules(context.Context, string) (*kernelListing, error) { return nil, here() }

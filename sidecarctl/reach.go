@@ -32,6 +32,18 @@ type answer[T any] struct {
 	err     error // why there is none
 }
 
+// values are those of all answers, or the first error.
+func values[T any](answers []answer[T]) ([]T, error) {
+	all := make([]T, len(answers))
+	for i, one := range answers {
+		if one.err != nil {
+			return nil, one.err
+		}
+		all[i] = one.value
+	}
+	return all, nil
+}
+
 // mostAgents is how many are asked at the same time.
 const mostAgents = 8
 
@@ -43,6 +55,9 @@ func ask[T any](ctx context.Context, e env, q question[T], subjects []subject) [
 		answers[i].subject = s
 		at, err := e.find(q.options, s)
 		switch {
+		case s.pod.HostNetwork:
+			answers[i].err = fmt.Errorf("%s is in the host's network, which nothing redirects and "+
+				"nobody looks into", s.pod.Name)
 		case err == nil:
 			answers[i].value, answers[i].err = q.here(ctx, at)
 			at.close()

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
@@ -10,7 +13,9 @@ import (
 )
 
 const rulesAbout = `Prints the rules that a pod gets, as nft lists them or as input of
-iptables-restore, each with its reason.`
+iptables-restore, each with its reason. With --kernel those that are in the pod's network
+namespace, whoever wrote them, with counters and handles. They are read from the kernel; only
+for --format iptables are iptables' own programs run, if this machine has them.`
 
 // The formats of rules.
 const (
@@ -22,29 +27,56 @@ func (e env) rulesCommand() *cobra.Command {
 	var o options
 	format := asNFT
 	c := e.command("rules", "the rules that a pod gets", rulesAbout, &o)
+	kernel := false
 	c.Flags().StringVar(&format, "format", asNFT, "nft or iptables")
+	c.Flags().BoolVar(&kernel, "kernel", false, "the rules that the pod has, instead of those it "+
+		"should have")
+	o.placeFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if format != asNFT && format != asIptables {
 			return usagef("--format %q: want nft or iptables", format)
+		}
+		if o.path() != "" && !kernel {
+			return usagef("--netns and --pid say where rules are read: want --kernel, too")
 		}
 		all, err := e.subjects(c.Context(), &o, args)
 		if err != nil {
 			return err
 		}
+		if kernel {
+			shown, err := values(ask(c.Context(), e, question[listing]{command: c, options: &o,
+				here: func(ctx context.Context, at *spot) (l listing, err error) {
+					l = at.subject.listing()
+					l.Kernel, err = at.rules(ctx, format)
+					return l, err
+				}}, all))
+			if err != nil {
+				return err
+			}
+			return e.answer(&o, listings(shown), false)
+		}
 		var shown listings
 		refused := false
 		for _, one := range all {
-			x := one.explain(false)
-			l := listing{Pod: x.Pod, Outcome: x.Outcome, Because: x.Because, Findings: x.Findings}
-			if one.redirected(x.Outcome) {
+			l := one.listing()
+			if one.redirected(l.Outcome) {
 				l.Rules = render(redirect.Compile(one.has()), format)
 			}
-			refused = refused || x.Outcome == isRefused
+			refused = refused || l.Outcome == isRefused
 			shown = append(shown, l)
 		}
 		return e.answer(&o, shown, refused)
 	}
 	return c
+}
+
+// listing is what is said of a pod beside its rules.
+func (s subject) listing() listing {
+	if s.facts.Spec == nil { // a network namespace
+		return listing{Pod: s.pod.Name, Findings: s.aside()}
+	}
+	x := s.explain(false)
+	return listing{Pod: x.Pod, Outcome: x.Outcome, Because: x.Because, Findings: x.Findings}
 }
 
 // render prints a ruleset; iptables' of both families, each behind the program that reads it.
@@ -62,10 +94,12 @@ type listings []listing
 // listing is about one pod.
 type listing struct {
 	Pod      string    `json:"pod"`
-	Outcome  string    `json:"outcome"` // redirected, skipped or refused
+	Outcome  string    `json:"outcome,omitempty"` // redirected, skipped or refused
 	Because  string    `json:"because,omitempty"`
 	Findings []finding `json:"findings,omitempty"`
 	Rules    string    `json:"rules,omitempty"`
+
+	Kernel *kernelListing `json:"kernel,omitempty"` // what it has
 }
 
 // Text writes it for people, who may give it to nft or iptables-restore.
@@ -74,7 +108,7 @@ func (all listings) Text(p *view.Page) {
 		if i > 0 {
 			p.Blank()
 		}
-		p.Comment(l.Pod + ": " + l.Outcome)
+		p.Comment(strings.TrimSuffix(l.Pod+": "+l.Outcome, ": "))
 		if l.Because != "" {
 			p.Comment(l.Because)
 		}
@@ -82,5 +116,6 @@ func (all listings) Text(p *view.Page) {
 			p.Comment(f.What)
 		}
 		p.Verbatim(l.Rules)
+		l.Kernel.text(p)
 	}
 }

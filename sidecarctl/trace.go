@@ -31,12 +31,13 @@ type talkFlags struct {
 	live      bool
 	wait      bool
 	count     uint
-	netns     string
 }
 
-// wrong says what is wrong with them together.
-func (t talkFlags) wrong() error {
+// wrong says what is wrong with them together, and with a network namespace that is named.
+func (t talkFlags) wrong(placed bool) error {
 	switch {
+	case placed && !t.live && !t.wait:
+		return usagef("--netns and --pid say where a packet is sent: want --live or --wait, too")
 	case t.all == (t.to != ""):
 		return usagef("want --to, or --all for the usual connections")
 	case t.live && t.wait:
@@ -62,12 +63,13 @@ func (e env) traceCommand() *cobra.Command {
 	f.BoolVar(&t.udp, "udp", false, "UDP instead of TCP")
 	f.StringVar(&t.netdevice, "interface", "", "the interface that it leaves or enters by (eth0)")
 	f.BoolVar(&t.all, "all", false, "the usual connections, as a table")
-	f.BoolVar(&t.live, "live", false, "send the packet in the pod, and show how the kernel takes it")
+	f.BoolVar(&t.live, "live", false, "send the packet in the pod, and show how the kernel "+
+		"takes it")
 	f.BoolVar(&t.wait, "wait", false, "follow the packets of others, until interrupted")
 	f.UintVar(&t.count, "count", 0, "with --wait: end after so many packets (0: never)")
-	f.StringVar(&t.netns, "netns", "", "with --live and --wait: the pod's network namespace")
+	o.placeFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if err := t.wrong(); err != nil {
+		if err := t.wrong(o.path() != ""); err != nil {
 			return err
 		}
 		all, err := e.subjects(c.Context(), &o, args)
@@ -75,41 +77,58 @@ func (e env) traceCommand() *cobra.Command {
 			return err
 		}
 		if t.wait {
-			return e.wait(c.Context(), &o, t, all)
+			return e.wait(c, &o, t, all)
 		}
-		return e.trace(c.Context(), &o, t, all)
+		shown, err := e.ways(c, &o, t, all)
+		if err != nil {
+			return err
+		}
+		return e.answer(&o, shown, slices.ContainsFunc(shown, way.amiss))
 	}
 	return c
 }
 
-func (e env) trace(ctx context.Context, o *options, t talkFlags, all []subject) error {
+// ways follows what the flags ask for, and sends it where the pods are if they do.
+func (e env) ways(c *cobra.Command, o *options, t talkFlags, all []subject) (ways, error) {
+	if t.live {
+		shown, err := values(ask(c.Context(), e, question[way]{command: c, options: o,
+			here: func(ctx context.Context, at *spot) (way, error) {
+				return at.subject.way(ctx, t, at)
+			}}, all))
+		for i := range shown {
+			shown[i].table = t.all
+		}
+		return shown, err
+	}
 	var shown ways
-	amiss := false
 	for _, one := range all {
-		w := way{Pod: one.pod.Name}
-		x := one.explain(false)
-		w.Outcome, w.Because = x.Outcome, x.Because
-		if x.Outcome == isRefused {
-			w.Because = x.Findings[0].What
+		w, err := one.way(c.Context(), t, nil)
+		if err != nil {
+			return nil, err
 		}
-		if one.redirected(x.Outcome) {
-			w.Findings = one.aside()
-			talks, err := one.follow(ctx, t)
-			if err != nil {
-				return err
-			}
-			w.Talks = talks
-			amiss = amiss || slices.ContainsFunc(talks, talk.parts)
-		}
-		w.table = t.all
-		amiss = amiss || x.Outcome == isRefused
 		shown = append(shown, w)
 	}
-	return e.answer(o, shown, amiss)
+	return shown, nil
+}
+
+// way follows what the flags ask for, if the pod has rules; at is where a packet is sent, nil if
+// none is.
+func (s subject) way(ctx context.Context, t talkFlags, at *spot) (way, error) {
+	x := s.explain(false)
+	w := way{Pod: s.pod.Name, Outcome: x.Outcome, Because: x.Because, table: t.all}
+	var err error
+	switch {
+	case s.redirected(x.Outcome):
+		w.Findings = s.aside()
+		w.Talks, err = s.follow(ctx, t, at)
+	case x.Outcome == isRefused:
+		w.Because = x.Findings[0].What
+	}
+	return w, err
 }
 
 // follow plays what the flags ask for, and sends it if they do.
-func (s subject) follow(ctx context.Context, t talkFlags) ([]talk, error) {
+func (s subject) follow(ctx context.Context, t talkFlags, at *spot) ([]talk, error) {
 	asked, err := s.talks(t)
 	if err != nil {
 		return nil, err
@@ -121,8 +140,8 @@ func (s subject) follow(ctx context.Context, t talkFlags) ([]talk, error) {
 			return nil, usagef("--to %s: %w", t.to, err)
 		}
 		played := newTalk(one, legs)
-		if t.live {
-			if played, err = s.live(ctx, t, one, legs[0]); err != nil {
+		if at != nil {
+			if played, err = at.live(ctx, t, one, legs[0]); err != nil {
 				return nil, err
 			}
 		}

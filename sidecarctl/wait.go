@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
@@ -18,15 +19,12 @@ var errEnough = errors.New("as many as asked for")
 
 // wait shows packets as the kernel takes them: one after the other, as pages, as an object of JSON
 // a line, or as documents of YAML.
-func (e env) wait(ctx context.Context, o *options, t talkFlags, all []subject) error {
+func (e env) wait(c *cobra.Command, o *options, t talkFlags, all []subject) error {
 	if len(all) != 1 {
 		return usagef("--wait follows one pod's packets: the target has %d pods", len(all))
 	}
-	if err := view.Known(view.Format(o.output)); err != nil {
-		return &usageError{err}
-	}
 	one := all[0]
-	if one.decision.Skip != "" || one.mistake != nil {
+	if one.record == nil && (one.decision.Skip != "" || one.mistake != nil) {
 		return fmt.Errorf("pod %s gets no rules of sidecar-cni: explain says why", one.pod.Name)
 	}
 	asked, err := one.talks(t)
@@ -35,7 +33,7 @@ func (e env) wait(ctx context.Context, o *options, t talkFlags, all []subject) e
 	}
 	amiss := false
 	var shown uint
-	err = one.wait(ctx, t, asked[0], func(found talk) error {
+	show := func(found talk) error {
 		amiss = amiss || found.parts()
 		if err := e.showPacket(view.Format(o.output), found, shown == 0); err != nil {
 			return err
@@ -44,7 +42,11 @@ func (e env) wait(ctx context.Context, o *options, t talkFlags, all []subject) e
 			return errEnough
 		}
 		return nil
-	})
+	}
+	err = e.follow(c.Context(), stream{command: c, options: o,
+		here: func(ctx context.Context, at *spot) error { return at.wait(ctx, asked[0], show) },
+		read: func(r io.Reader) error { return packetsOf(r, show) },
+	}, one)
 	switch {
 	case err != nil && !errors.Is(err, errEnough) && !errors.Is(err, context.Canceled):
 		return err
@@ -52,6 +54,23 @@ func (e env) wait(ctx context.Context, o *options, t talkFlags, all []subject) e
 		return errAmiss
 	}
 	return nil
+}
+
+// packetsOf reads what showPacket has written as JSON.
+func packetsOf(r io.Reader, show func(talk) error) error {
+	for lines := json.NewDecoder(r); ; {
+		var found talk
+		err := lines.Decode(&found)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = show(found)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // showPacket writes one packet of many.

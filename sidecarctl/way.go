@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
@@ -118,6 +119,11 @@ func (all ways) Text(p *view.Page) {
 		}
 		w.sum(p)
 	}
+}
+
+// amiss reports whether the pod does not start, or the kernel does something else than was played.
+func (w way) amiss() bool {
+	return w.Outcome == isRefused || slices.ContainsFunc(w.Talks, talk.parts)
 }
 
 // sum says of a table how much of it the kernel did as well.

@@ -51,10 +51,10 @@ func (w *words) note(of operand, value string, op uint64) {
 	if op != unix.NFT_CMP_EQ {
 		return
 	}
-	switch of.kind {
-	case familyKind:
+	if of.kind == familyKind {
 		w.family, w.familyAt = value, len(w.list)
-	case protocolKind:
+	}
+	if of.kind == protocolKind {
 		w.protocol, w.protocolAt = value, len(w.list)
 	}
 }

@@ -98,7 +98,7 @@ func (r Rule) String() string {
 		text = strings.Replace(text, counterMark, counted, 1)
 	}
 	if r.Comment != "" {
-		text += fmt.Sprintf(" comment %q", r.Comment)
+		text += ` comment "` + r.Comment + `"`
 	}
 	return fmt.Sprintf("%s # handle %d", text, r.Handle)
 }

@@ -69,7 +69,9 @@ func Read() ([]Table, error) {
 	return all, nil
 }
 
-func (r *reader) dump(kind uint16, family byte, filter ...netlink.Attribute) ([]wire.Object, error) {
+func (r *reader) dump(
+	kind uint16, family byte, filter ...netlink.Attribute,
+) ([]wire.Object, error) {
 	return r.socket.Dump(wire.Message{Type: wire.NFTables | kind,
 		Header: []byte{family, unix.NFNETLINK_V0, 0, 0}, Attrs: filter})
 }
@@ -199,4 +201,6 @@ func (r *reader) readRule(in tableKey, attrs []netlink.Attribute) (Rule, error) 
 	return one, nil
 }
 
-func text(attrs []netlink.Attribute, kind uint16) string { return wire.Text(wire.Find(attrs, kind)) }
+func text(attrs []netlink.Attribute, kind uint16) string {
+	return wire.Text(wire.Find(attrs, kind))
+}

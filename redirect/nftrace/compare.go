@@ -1,6 +1,7 @@
 package nftrace
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
@@ -59,7 +60,8 @@ func (r Rule) brief() string {
 	if r.Place != "" {
 		return fmt.Sprintf("%s (%s)", r.Place, r.Comment)
 	}
-	return fmt.Sprintf("rule %d of chain %s in table %s (%s)", r.Number, r.Chain, r.Table, r.Comment)
+	return fmt.Sprintf("rule %d of chain %s in table %s (%s)", r.Number, r.Chain, r.Table,
+		cmp.Or(r.Comment, r.Text))
 }
 
 func briefly(m packet.Met) string {

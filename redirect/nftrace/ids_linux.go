@@ -18,8 +18,8 @@ import (
 )
 
 // ErrRights is the error of a program that may not send as another user.
-var ErrRights = errors.New("this needs the capabilities CAP_SETUID and CAP_SETGID, which an agent " +
-	"has with the chart's value tool.live")
+var ErrRights = errors.New("this needs the capabilities CAP_SETUID and CAP_SETGID, which an " +
+	"agent has with the chart's value tool.live")
 
 // as calls f on a thread whose new sockets belong to a user and a group: those are the ids that the
 // kernel asks for of a socket's file.
@@ -109,7 +109,7 @@ func mapped(process, file string, id uint32) (uint32, error) {
 	}
 	for line := range strings.Lines(string(data)) {
 		var numbers []uint64
-		for _, word := range strings.Fields(line) {
+		for word := range strings.FieldsSeq(line) {
 			n, err := strconv.ParseUint(word, 10, 32)
 			if err != nil {
 				return 0, fmt.Errorf("read %s/%s: %q is no number", process, file, word)

@@ -187,6 +187,13 @@ func Follow(ctx context.Context, n *podns.Namespace, f Filter, found func(Way) e
 		return err
 	}
 	defer closing()
+	t.reread = func() (rules known, err error) {
+		err = n.Do(func() error {
+			rules, err = readRules(f.Rules)
+			return err
+		})
+		return rules, err
+	}
 	return heard.each(ctx, func(e event) (bool, error) {
 		ended := t.add(e)
 		if ended == nil {

@@ -16,6 +16,8 @@ type tracker struct {
 	ways  map[origin]*Way   // that have no end yet
 	order []origin          // of ways, the oldest first
 
+	reread func() (known, error) // when a rule is met that is none of rules; nil: never
+
 	forgotten uint64 // packets that had no end when too many others came
 }
 
@@ -125,10 +127,7 @@ func (t *tracker) rule(from origin, e event) *Way {
 	way := t.ways[from]
 	switch {
 	case e.isRule():
-		met, known := t.rules[ruleKey{e.table, e.chain, e.handle}]
-		if !known {
-			met = Rule{Table: e.table, Chain: e.chain, Handle: e.handle}
-		}
+		met := t.find(ruleKey{e.table, e.chain, e.handle})
 		met.Verdict = e.verdict
 		if e.to != "" {
 			met.Verdict += " " + e.to
@@ -141,6 +140,21 @@ func (t *tracker) rule(from origin, e event) *Way {
 		return t.end(from, Dropped)
 	}
 	return nil
+}
+
+// find returns a rule. One that is not known has come since the rules were read, or has gone.
+func (t *tracker) find(key ruleKey) Rule {
+	met, known := t.rules[key]
+	if !known && t.reread != nil {
+		if rules, err := t.reread(); err == nil {
+			t.rules = rules
+		}
+		met, known = t.rules[key]
+	}
+	if !known {
+		return Rule{Table: key.table, Chain: key.chain, Handle: key.handle}
+	}
+	return met
 }
 
 const verdictDrop = "drop"
