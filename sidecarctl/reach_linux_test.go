@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
@@ -25,7 +27,12 @@ func recordedIn(t *testing.T, pod *netns.Pod) record.Record {
 // The kernel is asked in the agent of a pod's node, which finds the pod's network namespace.
 func TestKernelsAreAskedByTheAgent(t *testing.T) {
 	t.Parallel()
-	pod := redirected(t)
+	pod := netns.NewPod(t, netns.Options{})
+	pod.Do(t, func() {
+		if _, err := nftables.Apply(t.Context(), redirect.Compile(started(t).Policy)); err != nil {
+			t.Fatal(err)
+		}
+	})
 	pod.Dial(t, netns.Call{Network: "udp", To: netip.MustParseAddrPort("192.0.2.7:53")})
 	c := &cluster{objects: map[string]string{webPath: web("")},
 		dirs: node(t, `{"type": "sidecar-cni"}`, recordedIn(t, pod))}
@@ -34,6 +41,9 @@ func TestKernelsAreAskedByTheAgent(t *testing.T) {
 		want string
 	}{
 		"watch": {[]string{"--existing", "--count=1"}, "UDP 192.0.2.7:53 not redirected"},
+		"rules": {[]string{"--kernel"}, "redirect to :15001"},
+		"trace": {[]string{"--live", "--to", "192.0.2.7:80"},
+			"The kernel took it through the same 3 rules."},
 	} {
 		args := append([]string{name, "shop/web-0"}, row.args...)
 		if out, stderr, code := c.ask(t, args...); code != 0 || !strings.Contains(out, row.want) {
