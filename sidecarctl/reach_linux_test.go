@@ -43,7 +43,7 @@ func TestKernelsAreAskedByTheAgent(t *testing.T) {
 		"watch": {[]string{"--existing", "--count=1"}, "UDP 192.0.2.7:53 not redirected"},
 		"rules": {[]string{"--kernel"}, "redirect to :15001"},
 		"trace": {[]string{"--live", "--to", "192.0.2.7:80"},
-			"The kernel took it through the same 3 rules."},
+			"The kernel took it through the same 4 rules."},
 	} {
 		args := append([]string{name, "shop/web-0"}, row.args...)
 		if out, stderr, code := c.ask(t, args...); code != 0 || !strings.Contains(out, row.want) {
