@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -34,11 +35,15 @@ const (
 	exitAmiss = 3
 )
 
+// asKubectlPlugin is the name under which kubectl finds it, for `kubectl sidecar-cni`.
+const asKubectlPlugin = "kubectl-sidecar_cni"
+
 //go:generate go test . -run TestPage -update
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	e := env{args: os.Args[1:], stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+	e := env{name: os.Args[0], args: os.Args[1:], stdin: os.Stdin, stdout: os.Stdout,
+		stderr: os.Stderr,
 		colour: term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "",
 		dirs:   onnode.Usual(), root: os.Geteuid() == 0}
 	code := e.run(ctx)
@@ -48,6 +53,7 @@ func main() {
 
 // env is what the program has of the world.
 type env struct {
+	name           string // by which it was called
 	args           []string
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -76,6 +82,11 @@ func (e env) run(ctx context.Context) int {
 		Use:     "sidecarctl",
 		Short:   "Answers questions about the redirection of pods to their sidecars",
 		Version: version(), SilenceErrors: true, SilenceUsage: true,
+	}
+	if called := strings.TrimSuffix(filepath.Base(e.name), ".exe"); called == asKubectlPlugin {
+		root.Annotations = map[string]string{
+			cobra.CommandDisplayNameAnnotation: "kubectl sidecar-cni",
+		}
 	}
 	root.SetArgs(e.args)
 	root.SetOut(e.stdout)

@@ -32,6 +32,7 @@ func (e env) rulesCommand() *cobra.Command {
 	c.Flags().BoolVar(&kernel, "kernel", false, "the rules that the pod has, instead of those it "+
 		"should have")
 	o.placeFlags(c)
+	complete(c, "format", asNFT, asIptables)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if format != asNFT && format != asIptables {
 			return usagef("--format %q: want nft or iptables", format)

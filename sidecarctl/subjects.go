@@ -61,6 +61,7 @@ func (e env) command(use, short, about string, o *options) *cobra.Command {
 		"file with the plugin's entry of a node, or the whole chain, for what the cluster sets")
 	f.StringSliceVar(&o.nameservers, "nameserver", nil,
 		"the pod's nameservers, which only the node knows")
+	complete(c, "output", string(view.Text), string(view.JSON), string(view.YAML))
 	f.StringSliceVar(&o.podIPs, "pod-ip", nil, "the pod's addresses, where it has none yet")
 	return c
 }

@@ -58,6 +58,7 @@ func (e env) traceCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&t.from, "from", "app",
 		"who begins: app, proxy, peer (somebody outside), a container's name, or uid:N")
+	complete(c, "from", "app", "proxy", "peer", "uid:")
 	f.StringVar(&t.to, "to", "",
 		"where to: ADDRESS:PORT, or self:PORT for the pod's own address")
 	f.BoolVar(&t.udp, "udp", false, "UDP instead of TCP")

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// What a shell offers is asked for by cobra's own command for that.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string][]string{
+		"expl":            {"explain"},
+		"explain -o ":     {"text", "json", "yaml"},
+		"rules --format ": {"nft", "iptables"},
+		"trace --from ":   {"app", "proxy", "peer", "uid:"},
+	} {
+		out, _, code := run(t.Context(), "", append([]string{"__complete"},
+			strings.Split(line, " ")...)...)
+		var got []string
+		for offer := range strings.Lines(out) {
+			if word := strings.Fields(offer)[0]; !strings.HasPrefix(word, ":") {
+				got = append(got, word)
+			}
+		}
+		if diff := cmp.Diff(want, got); code != 0 || diff != "" {
+			t.Errorf("%q: %d (-want +got):\n%s", line, code, diff)
+		}
+	}
+}
+
+func TestEachShellHasACompletion(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		out, stderr, code := run(t.Context(), "", "completion", shell)
+		if code != 0 || !strings.Contains(out, "sidecarctl") {
+			t.Errorf("%s: %d, %s", shell, code, stderr)
+		}
+	}
+}
+
+// kubectl starts a plugin under the name of its file.
+func TestUsageIsOfTheNameItWasCalledBy(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"/usr/bin/sidecarctl":                 "sidecarctl trace [TARGET]",
+		"":                                    "sidecarctl trace [TARGET]",
+		"/home/a/.krew/kubectl-sidecar_cni":   "kubectl sidecar-cni trace [TARGET]",
+		"/home/a/bin/kubectl-sidecar_cni.exe": "kubectl sidecar-cni trace [TARGET]",
+	} {
+		var out bytes.Buffer
+		e := env{name: name, args: []string{"trace", "--help"}, stdout: &out, stderr: &out}
+		if code := e.run(t.Context()); code != 0 || !strings.Contains(out.String(), "  "+want) {
+			t.Errorf("%q: %d\n%s", name, code, &out)
+		}
+	}
+}
