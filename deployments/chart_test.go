@@ -89,6 +89,8 @@ func TestMistakes(t *testing.T) {
 		{"a number without a unit", []string{"repair.interval=5"}, "/repair/interval"},
 		{"an interval of nothing", []string{"repair.interval=0m0s"}, "/repair/interval"},
 		{"no time to uninstall", []string{"uninstall.timeout=0s"}, "/uninstall/timeout"},
+		{"labels without repair", []string{"labelPods=true", "repair.mode=off", "tool.live=true"},
+			"labelPods: repair.mode is off"},
 		{"a way up in a path", []string{"binDir=/opt/../usr/bin"}, "/binDir"},
 		{"a way up at the end", []string{"multusConfDir=/etc/.."}, "/multusConfDir"},
 		{"a socket for which the root would be mounted", []string{"runtimeSocket=/x.sock"},
@@ -274,7 +276,7 @@ func (s scenario) mounts(t *testing.T) map[string]string {
 	if given["platform"] == "openshift" || given["way"] == "standalone" {
 		want[value("multusConfDir", p.MultusConfDir)] = "writable"
 	}
-	if given["repair.mode"] != "off" {
+	if given["repair.mode"] != "off" || given["tool.live"] == "true" {
 		want["/run/netns"], want["/var/run/netns"] = "read only", "read only"
 	}
 	if given["repair.mode"] != "off" && given["guard.mode"] != "off" {
@@ -289,23 +291,29 @@ func (s scenario) mounts(t *testing.T) map[string]string {
 // A right is something that the agent gets, and the features that it is for.
 type right struct{ what, when, why string }
 
+// entering is when the agent enters pods' network namespaces.
+const entering = "repair.mode other than off, or tool.live"
+
 // rights is the table of the chart's README, and what the chart is held to.
 var rights = []right{
 	{"uid 0", "always", "the directories of the host belong to root"},
 	{"NET_ADMIN", "always", "nftables is tried out, in the agent's own network namespace"},
 	{"CHOWN", "always", "a network configuration that is edited and belongs to somebody else " +
 		"stays his"},
-	{"SYS_ADMIN", "repair.mode other than off", "pods' network namespaces are entered"},
-	{"SYS_PTRACE", "repair.mode other than off",
+	{"SYS_ADMIN", entering, "pods' network namespaces are entered"},
+	{"SYS_PTRACE", entering,
 		"namespaces of pods without a record are found in /proc"},
-	{"DAC_READ_SEARCH", "repair.mode other than off", "tables of legacy iptables are looked for " +
+	{"DAC_READ_SEARCH", entering, "tables of legacy iptables are looked for " +
 		"in pods with their own user namespace"},
-	{"hostPID", "repair.mode other than off", "the same: /proc has to be the host's"},
-	{"AppArmor Unconfined", "repair.mode other than off", "AppArmor's default profile denies " +
+	{"hostPID", entering, "the same: /proc has to be the host's"},
+	{"AppArmor Unconfined", entering, "AppArmor's default profile denies " +
 		"what SYS_PTRACE allows"},
 	{"SYS_CHROOT", "backend iptables-*", "the host's iptables runs in the host's root directory, " +
 		"mounted read only"},
 	{"NET_RAW", "backend iptables-legacy", "it speaks to the kernel through a raw socket"},
+	{"SETUID", "tool.live", "`sidecarctl trace --live` sends its packet as the user that it is " +
+		"asked about"},
+	{"SETGID", "tool.live", "the same for the group"},
 	{"SELinux spc_t", "always", "container_t may not write the runtime's directories; without " +
 		"SELinux it means nothing"},
 }
@@ -314,26 +322,30 @@ func TestRights(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"off", "report", "repair", "evict"} {
 		for _, backend := range []string{"auto", "nftables", "iptables-nft", "iptables-legacy"} {
-			t.Run(mode+" "+backend, func(t *testing.T) {
-				t.Parallel()
-				d := scenario{"", "mesh",
-					[]string{"repair.mode=" + mode, "backend=" + backend}}.daemonSet(t)
-				var want []string
-				for _, r := range rights {
-					iptables, ok := strings.CutPrefix(r.when, "backend ")
-					matches, err := path.Match(iptables, backend)
-					if err != nil {
-						t.Fatal(err)
+			for _, live := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s %s %t", mode, backend, live), func(t *testing.T) {
+					t.Parallel()
+					d := scenario{"", "mesh", []string{"repair.mode=" + mode,
+						"backend=" + backend, fmt.Sprintf("tool.live=%t", live)}}.daemonSet(t)
+					var want []string
+					for _, r := range rights {
+						iptables, ok := strings.CutPrefix(r.when, "backend ")
+						matches, err := path.Match(iptables, backend)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if r.when == "always" || ok && matches ||
+							r.when == entering && (mode != "off" || live) ||
+							r.when == "tool.live" && live {
+							want = append(want, r.what)
+						}
 					}
-					if r.when == "always" || mode != "off" && strings.HasPrefix(r.when, "repair") ||
-						ok && matches {
-						want = append(want, r.what)
+					if diff := cmp.Diff(slices.Sorted(slices.Values(want)),
+						granted(t, d)); diff != "" {
+						t.Errorf("rights (-want +have):\n%s", diff)
 					}
-				}
-				if diff := cmp.Diff(slices.Sorted(slices.Values(want)), granted(t, d)); diff != "" {
-					t.Errorf("rights (-want +have):\n%s", diff)
-				}
-			})
+				})
+			}
 		}
 	}
 }
@@ -463,6 +475,8 @@ func TestFeatures(t *testing.T) {
 		{"guard.socket=/var/run/other/nri.sock", "--nri-socket=/run/other/nri.sock"},
 		{"guard.socket=/var/run/other/nri.sock", "mountPath: /run/other\n"},
 		{"guard.requiredPlugin=true", "name: sidecar-cni-required-plugin"},
+		{"tool.live=true", "DAC_READ_SEARCH, SETUID, SETGID]"},
+		{"tool.role=true", "name: sidecar-cni-tool"},
 	} {
 		t.Run(c.value, func(t *testing.T) {
 			t.Parallel()
@@ -617,9 +631,11 @@ func TestNotes(t *testing.T) {
 	t.Parallel()
 	for namespace, wants := range map[string][]string{
 		"kube-system": {"kubectl -n kube-system rollout status daemonset/sidecar-cni", "--set pilot.cni.enabled=true"},
-		"mesh":        {"kubectl -n mesh rollout status", "kubectl label namespace mesh pod-security.kubernetes.io/enforce=privileged"},
+		"mesh":        {"kubectl -n mesh rollout status", "kubectl label namespace mesh pod-security.kubernetes.io/enforce=privileged",
+			"set tool.live to false"},
 	} {
-		out, err := helm(t, "install", "sidecar-cni", "chart", "--namespace="+namespace, "--dry-run=client", "--output=json", someImage)
+		out, err := helm(t, "install", "sidecar-cni", "chart", "--namespace="+namespace, "--dry-run=client", "--output=json", someImage,
+			fmt.Sprintf("--set=tool.live=%t", namespace == "mesh"))
 		if err != nil {
 			t.Fatal(err)
 		}

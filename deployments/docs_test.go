@@ -92,7 +92,8 @@ func TestSecurityPage(t *testing.T) {
 			}
 		}
 	}
-	for _, account := range []string{"sidecar-cni", "sidecar-cni-plugin", "sidecar-cni-uninstall"} {
+	for _, account := range []string{"sidecar-cni", "sidecar-cni-plugin", "sidecar-cni-uninstall",
+		"sidecar-cni-tool"} {
 		slices.Sort(have[account])
 		if diff := cmp.Diff(have[account], documented(t, account)); diff != "" {
 			t.Errorf("%s (-the role +the page):\n%s", account, diff)

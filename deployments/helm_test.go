@@ -107,7 +107,7 @@ type scenario struct {
 // everything switches on all that can be on together.
 var everything = []string{
 	"repair.mode=evict", "labelPods=true", "untaint=true", "nodeCondition=true",
-	"guard.mode=refuse", "guard.requiredPlugin=true",
+	"guard.mode=refuse", "guard.requiredPlugin=true", "tool.live=true", "tool.role=true",
 	"backend=iptables-legacy",
 	"podMonitor.enabled=true", "serviceMonitor.enabled=true", "prometheusRule.enabled=true",
 	"dashboard.enabled=true",
@@ -125,6 +125,7 @@ func scenarios() []scenario {
 		{"everything", "mesh", everything},
 		{"least", "mesh", []string{"repair.mode=off", "networkPolicy.enabled=false",
 			"seLinuxType="}},
+		{"live without repair", "mesh", []string{"repair.mode=off", "tool.live=true"}},
 		{"no guard", "mesh", []string{"guard.mode=off"}},
 		{"the guard's socket beside the runtime's", "mesh",
 			[]string{"guard.socket=/run/containerd/nri.sock"}},

@@ -23,10 +23,12 @@
 
 {{/* What the agent does, and what it therefore needs. */}}
 {{- define "sidecar-cni.needs" -}}
-{{- $enters := ne .Values.repair.mode "off" -}}
+{{- $repairs := ne .Values.repair.mode "off" -}}
+{{- $enters := or $repairs .Values.tool.live -}}
 {{- $runs := hasPrefix "iptables-" .Values.backend -}}
 {{- $capabilities := list "NET_ADMIN" "CHOWN" -}}
 {{- if $enters }}{{ $capabilities = concat $capabilities (list "SYS_ADMIN" "SYS_PTRACE" "DAC_READ_SEARCH") }}{{ end -}}
+{{- if .Values.tool.live }}{{ $capabilities = concat $capabilities (list "SETUID" "SETGID") }}{{ end -}}
 {{- if $runs }}{{ $capabilities = append $capabilities "SYS_CHROOT" }}{{ end -}}
 {{- if eq .Values.backend "iptables-legacy" }}{{ $capabilities = append $capabilities "NET_RAW" }}{{ end -}}
 {{- $polices := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
@@ -34,9 +36,9 @@
 {{- if and $patches (not $polices) -}}
 {{- fail "untaint, nodeCondition, labelPods: this API server has no ValidatingAdmissionPolicy, without which every agent could change every node: leave them off; helm template believes that it has, if told --api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
 {{- end -}}
-{{- if and .Values.labelPods (not $enters) }}{{ fail "labelPods: repair.mode is off, so nobody looks which pods to label" }}{{ end -}}
+{{- if and .Values.labelPods (not $repairs) }}{{ fail "labelPods: repair.mode is off, so nobody looks which pods to label" }}{{ end -}}
 {{- $guard := .Values.guard.mode -}}
-{{- if not $enters -}}
+{{- if not $repairs -}}
 {{- if eq $guard "refuse" -}}
 {{- fail "guard.mode: refuse enters pods' network namespaces, and repair.mode is off, with which the agent has no right to: set repair.mode to report, repair or evict, or guard.mode to off" -}}
 {{- end -}}
