@@ -47,7 +47,7 @@ build: ## static programs into bin/
 	done
 
 # Layers, configuration and index have the time of the commit, so that two builds of one tree have one digest.
-image: ## the image for amd64 and arm64 into bin/sidecar-cni.oci.tar; needs buildah
+image: ## the images of agent and sidecarctl for amd64 and arm64 into bin/*.oci.tar; needs buildah
 	$(needs) image
 	store=$$(mktemp -d)
 	trap 'rm -rf "$$store"' EXIT
@@ -55,15 +55,24 @@ image: ## the image for amd64 and arm64 into bin/sidecar-cni.oci.tar; needs buil
 	version=$$(sed -n 's/^appVersion: //p' deployments/chart/Chart.yaml)
 	for arch in amd64 arm64; do
 	  rm -rf bin/linux-$$arch && mkdir -p bin/linux-$$arch
-	  for program in sidecar-cni=plugin sidecar-cni-installer=installer; do
+	  for program in $(programs); do
 	    CGO_ENABLED=0 GOARCH=$$arch go build -trimpath -ldflags '-s -w' -o "bin/linux-$$arch/$${program%=*}" "./$${program#*=}"
 	  done
-	  buildah build --quiet --platform linux/$$arch --manifest sidecar-cni --timestamp "$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" --format oci \
-	    --build-arg VERSION="$$version" --build-arg REVISION="$$(git rev-parse HEAD)" . >/dev/null
+	  for target in agent=sidecar-cni sidecarctl=sidecarctl; do
+	    buildah build --quiet --platform linux/$$arch --target "$${target%=*}" --manifest "$${target#*=}" \
+	      --timestamp "$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" --format oci \
+	      --build-arg VERSION="$$version" --build-arg REVISION="$$(git rev-parse HEAD)" . >/dev/null
+	  done
 	done
-	rm -f bin/sidecar-cni.oci.tar
-	buildah manifest push --quiet --all --digestfile "$$store/digest" sidecar-cni "oci-archive:bin/sidecar-cni.oci.tar:sidecar-cni/sidecar-cni:$$version" >/dev/null
-	printf '%-28s %6d KiB, %s\n' bin/sidecar-cni.oci.tar $$(($$(stat -c %s bin/sidecar-cni.oci.tar) / 1024)) "$$(cat "$$store/digest")"
+	for name in sidecar-cni sidecarctl; do
+	  archive=bin/$$name.oci.tar
+	  rm -f "$$archive"
+	  buildah manifest push --quiet --all --digestfile "$$store/digest" "$$name" "oci-archive:$$archive:sidecar-cni/$$name:$$version" >/dev/null
+	  printf '%-28s %6d KiB, %s\n' "$$archive" $$(($$(stat -c %s "$$archive") / 1024)) "$$(cat "$$store/digest")"
+	done
+
+release: ## sidecarctl for Linux, macOS and Windows into bin/dist, with checksums and krew's manifest
+	go run ./deployments/release -out bin/dist -version "$$(sed -n 's/^appVersion: //p' deployments/chart/Chart.yaml)"
 
 generate: ## everything that is generated from the code
 	@go generate ./...
@@ -79,6 +88,7 @@ lint: ## linters, formatting, package boundaries, tidy go.mod
 	go mod tidy -diff
 	go -C test/nriserver/old mod tidy -diff
 	go -C test/nriserver/old vet .
+	for os in darwin windows; do GOOS=$$os go vet ./sidecarctl/...; done
 
 format: ## bring the code into the form that lint asks for
 	@$(lint) fmt
@@ -137,4 +147,4 @@ help: ## this list
 	echo 'INSTALL=1 behind a target installs first what it needs of Debian, Ubuntu or Fedora.'
 
 .ONESHELL:
-.PHONY: build image generate clean lint format test e2e soak race fuzz mutate bench help demo
+.PHONY: build image release generate clean lint format test e2e soak race fuzz mutate bench help demo

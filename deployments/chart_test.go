@@ -614,7 +614,8 @@ func TestImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"FROM scratch", "--chmod=0555", `ENTRYPOINT ["/sidecar-cni-installer"]`} {
+	for _, want := range []string{"FROM scratch", "--chmod=0555", `ENTRYPOINT ["/sidecar-cni-installer"]`,
+		"AS sidecarctl\n", `ENTRYPOINT ["/sidecarctl"]`, "USER 65532:65532"} {
 		if !strings.Contains(string(recipe), want) {
 			t.Errorf("Dockerfile: want %s", want)
 		}
@@ -631,7 +632,7 @@ func TestNotes(t *testing.T) {
 	t.Parallel()
 	for namespace, wants := range map[string][]string{
 		"kube-system": {"kubectl -n kube-system rollout status daemonset/sidecar-cni", "--set pilot.cni.enabled=true"},
-		"mesh":        {"kubectl -n mesh rollout status", "kubectl label namespace mesh pod-security.kubernetes.io/enforce=privileged",
+		"mesh": {"kubectl -n mesh rollout status", "kubectl label namespace mesh pod-security.kubernetes.io/enforce=privileged",
 			"set tool.live to false"},
 	} {
 		out, err := helm(t, "install", "sidecar-cni", "chart", "--namespace="+namespace, "--dry-run=client", "--output=json", someImage,

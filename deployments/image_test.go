@@ -4,6 +4,7 @@ package deployments_test
 
 import (
 	"archive/tar"
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -87,7 +88,8 @@ func (a archive) index(t *testing.T) (string, []descriptor) {
 	return top.Manifests[0].Digest, index.Manifests
 }
 
-// makeImage builds the image in a copy of the tree, and returns its archive.
+// makeImage builds the images in a copy of the tree, and returns the agent's archive; the other one
+// is beside it.
 func makeImage(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -101,35 +103,47 @@ func makeImage(t *testing.T) string {
 	return filepath.Join(folder, "bin/sidecar-cni.oci.tar")
 }
 
-// TestMakeImage builds the image in two folders, and looks into it.
+// TestMakeImage builds the images in two folders, and looks into them.
 func TestMakeImage(t *testing.T) {
-	var digests []string
-	var image archive
-	for range 2 {
-		file := makeImage(t)
-		if info, err := os.Stat(file); err != nil || info.Size() > 40<<20 {
-			t.Errorf("want an image of less than 40 MiB: %v %v", info, err)
+	folders := []string{filepath.Dir(makeImage(t)), filepath.Dir(makeImage(t))}
+	for name, want := range map[string]content{
+		"sidecar-cni": {"/sidecar-cni-installer", []string{"sidecar-cni 0555 0",
+			"sidecar-cni-installer 0555 0", "sidecarctl 0555 0"}},
+		"sidecarctl": {"/sidecarctl", []string{"sidecarctl 0555 0"}},
+	} {
+		var digests []string
+		var image archive
+		for _, folder := range folders {
+			image = open(t, filepath.Join(folder, name+".oci.tar"))
+			digest, _ := image.index(t)
+			digests = append(digests, digest)
 		}
-		image = open(t, file)
-		digest, _ := image.index(t)
-		digests = append(digests, digest)
-	}
-	if digests[0] != digests[1] {
-		t.Errorf("two builds, two digests: %v", digests)
-	}
-	_, images := image.index(t)
-	var architectures []string
-	for _, d := range images {
-		architectures = append(architectures, d.Platform.Architecture)
-		contents(t, image, d)
-	}
-	if diff := cmp.Diff([]string{"amd64", "arm64"}, architectures); diff != "" {
-		t.Errorf("architectures (-want +have):\n%s", diff)
+		if digests[0] != digests[1] {
+			t.Errorf("%s: two builds, two digests: %v", name, digests)
+		}
+		_, images := image.index(t)
+		var architectures []string
+		for _, d := range images {
+			architectures = append(architectures, d.Platform.Architecture)
+			contents(t, image, d, want)
+		}
+		if diff := cmp.Diff([]string{"amd64", "arm64"}, architectures); diff != "" {
+			t.Errorf("%s: architectures (-want +have):\n%s", name, diff)
+		}
 	}
 }
 
+// A content is what an image starts, and its files with mode and owner.
+type content struct {
+	entrypoint string
+	files      []string
+}
+
+// mostOfAnArchitecture is what the compressed layers of one architecture may come to.
+const mostOfAnArchitecture = 30 << 20
+
 // contents looks at the image of an architecture.
-func contents(t *testing.T, image archive, d descriptor) {
+func contents(t *testing.T, image archive, d descriptor, want content) {
 	t.Helper()
 	var manifest struct {
 		Config descriptor   `json:"config"`
@@ -150,9 +164,16 @@ func contents(t *testing.T, image archive, d descriptor) {
 			t.Errorf("want the label org.opencontainers.image.%s: %v", label, config.Config.Labels)
 		}
 	}
+	if diff := cmp.Diff([]string{want.entrypoint}, config.Config.Entrypoint); diff != "" ||
+		config.Config.User != "65532:65532" {
+		t.Errorf("it runs as %q (-want +have):\n%s", config.Config.User, diff)
+	}
 	var have []string
+	size := 0
 	for _, l := range manifest.Layers {
-		plain, err := gzip.NewReader(strings.NewReader(string(image.read(t, l, nil))))
+		layer := image.read(t, l, nil)
+		size += len(layer)
+		plain, err := gzip.NewReader(bytes.NewReader(layer))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,8 +190,11 @@ func contents(t *testing.T, image archive, d descriptor) {
 				header.Uid))
 		}
 	}
-	if diff := cmp.Diff([]string{"sidecar-cni 0555 0", "sidecar-cni-installer 0555 0"},
-		have); diff != "" {
+	if size > mostOfAnArchitecture {
+		t.Errorf("%s for %s: %d bytes compressed, want %d at most", want.entrypoint,
+			d.Platform.Architecture, size, mostOfAnArchitecture)
+	}
+	if diff := cmp.Diff(want.files, have); diff != "" {
 		t.Errorf("files (-want +have):\n%s", diff)
 	}
 }

@@ -80,7 +80,8 @@ func (r *rig) loadOther(t *testing.T) (plugin string) {
 	r.Load(t, cluster.Image{
 		Name: otherImage + ":" + otherVersion,
 		Files: map[string]string{"/sidecar-cni": plugin,
-			"/sidecar-cni-installer": program(t, "../../installer")},
+			"/sidecar-cni-installer": program(t, "../../installer"),
+			"/sidecarctl":            program(t, "../../sidecarctl")},
 		Entrypoint: []string{"/sidecar-cni-installer"},
 	})
 	return plugin
