@@ -41,28 +41,28 @@ type explanations []explanation
 
 // explanation is about one pod.
 type explanation struct {
-	Pod      string    `json:"pod"`
-	Outcome  string    `json:"outcome"`          // redirected, skipped or refused
-	Reason   string    `json:"reason,omitempty"` // of a skip, a word
-	Because  string    `json:"because,omitempty"`
-	Settings []setting `json:"settings,omitempty"`
-	Findings []finding `json:"findings,omitempty"`
-	Rules    []string  `json:"rules,omitempty"` // as sentences
+	Pod      string    `json:"pod"`                // namespace/name, and its kind if it is no Pod
+	Outcome  string    `json:"outcome"`            // redirected, skipped or refused
+	Reason   string    `json:"reason,omitempty"`   // of a skip, a word
+	Because  string    `json:"because,omitempty"`  // why it is skipped or refused
+	Settings []setting `json:"settings,omitempty"` // all of them, in the order of the docs
+	Findings []finding `json:"findings,omitempty"` // what may be wrong with it
+	Rules    []string  `json:"rules,omitempty"`    // as sentences, with --rules
 }
 
 // setting is what one setting comes to.
 type setting struct {
-	Key    string          `json:"key"`
-	Value  string          `json:"value"`
-	Source redirect.Source `json:"source"`
+	Key    string          `json:"key"`            // the annotation's name
+	Value  string          `json:"value"`          // what counts
+	Source redirect.Source `json:"source"`         // pod, older_name, cluster, default, unreadable
 	Name   string          `json:"name,omitempty"` // the older one that the pod has it under
 }
 
 // finding is something that may be wrong.
 type finding struct {
-	Wrong  bool   `json:"wrong"` // the pod does not start because of it
-	What   string `json:"what"`
-	Remedy string `json:"remedy,omitempty"`
+	Wrong  bool   `json:"wrong"`            // the pod does not start because of it
+	What   string `json:"what"`             // in a sentence
+	Remedy string `json:"remedy,omitempty"` // what to do about it
 }
 
 func (f finding) text() string {

@@ -38,7 +38,7 @@ const (
 // asKubectlPlugin is the name under which kubectl finds it, for `kubectl sidecar-cni`.
 const asKubectlPlugin = "kubectl-sidecar_cni"
 
-//go:generate go test . -run TestPage -update
+//go:generate go test . -run "^(TestPage|TestSchema)$" -update
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -35,7 +35,7 @@ has a pod template. A template is what its manifest says: what a webhook adds is
 
 It ends with 0 where all is well, with 1 after an error, with 2 if the command line is wrong, and with 3 where something is not as it
 should be: a pod that does not start. Text has 80 columns, and colour on a terminal, unless ` + "`NO_COLOR`" + ` is set. The fields of
-` + "`-o json`" + ` and ` + "`-o yaml`" + ` are those that the examples show.
+` + "`-o json`" + ` and ` + "`-o yaml`" + ` are in [sidecarctl-json.md](sidecarctl-json.md).
 
 What only a node knows can be said: the pod's nameservers by ` + "`--nameserver`" + `, its addresses by ` + "`--pod-ip`" + `, and what the cluster sets for
 all pods by ` + "`--entry`" + `, a file with the plugin's entry as it is in a node's chain. Without, pods have the addresses of documentation

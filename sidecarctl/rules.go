@@ -94,13 +94,12 @@ type listings []listing
 
 // listing is about one pod.
 type listing struct {
-	Pod      string    `json:"pod"`
-	Outcome  string    `json:"outcome,omitempty"` // redirected, skipped or refused
-	Because  string    `json:"because,omitempty"`
-	Findings []finding `json:"findings,omitempty"`
-	Rules    string    `json:"rules,omitempty"`
-
-	Kernel *kernelListing `json:"kernel,omitempty"` // what it has
+	Pod      string         `json:"pod"`                // namespace/name, and its kind if it is no Pod
+	Outcome  string         `json:"outcome,omitempty"`  // redirected, skipped or refused
+	Because  string         `json:"because,omitempty"`  // why it is skipped or refused
+	Findings []finding      `json:"findings,omitempty"` // what may be wrong with it
+	Rules    string         `json:"rules,omitempty"`    // as nft or iptables-restore reads them
+	Kernel   *kernelListing `json:"kernel,omitempty"`   // what it has, with --kernel
 }
 
 // Text writes it for people, who may give it to nft or iptables-restore.

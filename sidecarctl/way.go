@@ -18,19 +18,19 @@ type ways []way
 
 // way is about one pod.
 type way struct {
-	Pod      string    `json:"pod"`
-	Outcome  string    `json:"outcome"` // of the pod: redirected, skipped or refused
-	Because  string    `json:"because,omitempty"`
-	Findings []finding `json:"findings,omitempty"` // what may mislead about it
-	Talks    []talk    `json:"connections,omitempty"`
+	Pod      string    `json:"pod"`                   // namespace/name, and its kind if it is no Pod
+	Outcome  string    `json:"outcome"`               // of the pod: redirected, skipped or refused
+	Because  string    `json:"because,omitempty"`     // why it is skipped or refused
+	Findings []finding `json:"findings,omitempty"`    // what may mislead about it
+	Talks    []talk    `json:"connections,omitempty"` // those that were asked about
 
 	table bool
 }
 
 // talk is one connection, and the proxy's onward.
 type talk struct {
-	About  string     `json:"about,omitempty"`
-	Legs   []leg      `json:"legs"`
+	About  string     `json:"about,omitempty"`  // who calls whom, with --all
+	Legs   []leg      `json:"legs"`             // the sender's, and the proxy's onward
 	Kernel *kernelWay `json:"kernel,omitempty"` // of the first leg's packet, if it was really sent
 }
 
@@ -50,24 +50,26 @@ func (t talk) parts() bool {
 
 // leg is one connection.
 type leg struct {
-	From      string `json:"from"`
-	UID       uint32 `json:"uid"`
+	From      string `json:"from"`              // who begins
+	UID       uint32 `json:"uid"`               // the sender's; 0 where it is outside the pod
 	Assumed   bool   `json:"assumed,omitempty"` // no manifest says the uid
-	To        string `json:"to"`
-	Protocol  string `json:"protocol"`
-	Interface string `json:"interface"`
-	Enters    bool   `json:"enters,omitempty"`
-	Rules     []met  `json:"rules,omitempty"`
-	Outcome   string `json:"outcome"` // passes, redirected, handed over or dropped
-	Port      uint16 `json:"port,omitempty"`
-	Peer      bool   `json:"peer,omitempty"` // somebody outside sends it: it has no uid
+	To        string `json:"to"`                // the destination that the sender chose
+	Protocol  string `json:"protocol"`          // TCP or UDP
+	Interface string `json:"interface"`         // by which it leaves or enters
+	Enters    bool   `json:"enters,omitempty"`  // it comes from outside the pod
+	Rules     []met  `json:"rules,omitempty"`   // those that it met, in order
+	Outcome   string `json:"outcome"`           // passes, redirected, handed over or dropped
+	Port      uint16 `json:"port,omitempty"`    // of the proxy that gets it
+
+	peer bool
+	Peer bool `json:"peer,omitempty"` // somebody outside sends it: it has no uid
 }
 
 // met is a rule that the packet met.
 type met struct {
-	Where string `json:"where"`
-	Then  string `json:"then"`
-	Why   string `json:"why"`
+	Where string `json:"where"` // table, chain and number
+	Then  string `json:"then"`  // what it does
+	Why   string `json:"why"`   // its reason
 }
 
 func newTalk(t namedTalk, legs []trace.Leg) talk {
