@@ -30,6 +30,11 @@ as the plugin. It writes nothing.
 make build && bin/sidecarctl explain -f web.yaml
 ` + "```" + `
 
+` + "`make release`" + ` packs it for Linux, macOS and Windows. Under the name ` + "`kubectl-sidecar_cni`" + ` on the PATH, as a link or as krew installs it,
+it is ` + "`kubectl sidecar-cni`" + `. ` + "`sidecarctl completion bash`, `zsh`, `fish` or `powershell`" + ` prints what a shell completes its words by; kubectl
+does so with ` + "`kubectl_complete-sidecar_cni`" + ` of the archive on the PATH. From a symptom to the command leads
+[troubleshooting.md](troubleshooting.md).
+
 A target is ` + "`NAMESPACE/POD`, `POD` or `TYPE/NAME`, such as `deployment/web`" + `, whose template is then meant; or a file with pods and whatever
 has a pod template. A template is what its manifest says: what a webhook adds is in the pods only.
 
