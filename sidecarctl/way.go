@@ -60,9 +60,7 @@ type leg struct {
 	Rules     []met  `json:"rules,omitempty"`   // those that it met, in order
 	Outcome   string `json:"outcome"`           // passes, redirected, handed over or dropped
 	Port      uint16 `json:"port,omitempty"`    // of the proxy that gets it
-
-	peer bool
-	Peer bool `json:"peer,omitempty"` // somebody outside sends it: it has no uid
+	Peer      bool   `json:"peer,omitempty"`    // somebody outside sends it: it has no uid
 }
 
 // met is a rule that the packet met.
