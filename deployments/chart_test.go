@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
-	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/installer/platforms"
 )
 
 func TestLint(t *testing.T) {
@@ -38,7 +38,7 @@ func TestPlatforms(t *testing.T) {
 		MultusConfDir string `json:"multusConfDir"`
 	}
 	want, names := map[string]place{}, []string{}
-	for _, p := range node.Platforms {
+	for _, p := range platforms.All {
 		want[p.Name] = place{p.ConfDir, p.BinDir, p.RuntimeSocket, p.MultusConfDir}
 		names = append(names, p.Name)
 	}
@@ -241,7 +241,7 @@ func (s scenario) mounts(t *testing.T) map[string]string {
 		key, value, _ := strings.Cut(v, "=")
 		given[key] = value
 	}
-	p, ok := node.PlatformNamed(given["platform"])
+	p, ok := platforms.Named(given["platform"])
 	if !ok {
 		t.Fatalf("platform %s", given["platform"])
 	}

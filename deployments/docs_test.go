@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
 
-	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/installer/platforms"
 )
 
 // page reads one of the pages that are about the chart.
@@ -151,7 +151,7 @@ func TestPlatformsPage(t *testing.T) {
 	for _, cells := range rows(t, text, "| platform |") {
 		have = append(have, strings.Join(cells[:4], " "))
 	}
-	for _, p := range node.Platforms {
+	for _, p := range platforms.All {
 		want = append(want, fmt.Sprintf("%s `%s` `%s` `%s`", p.Name, p.ConfDir, p.BinDir,
 			p.RuntimeSocket))
 		if p.Name != "kubeadm" &&

@@ -23,7 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/installer/platforms"
 )
 
 //go:generate go test . -run "^(TestManifests|TestChartReadme)$" -update
@@ -138,7 +138,7 @@ func scenarios() []scenario {
 		scenario{"k3s with another network", "mesh",
 			[]string{"platform=k3s", "confDir=/etc/cni/net.d", "binDir=/opt/cni/bin"}},
 	)
-	for _, p := range node.Platforms {
+	for _, p := range platforms.All {
 		all = append(all, scenario{p.Name, "mesh", []string{"platform=" + p.Name}})
 	}
 	return all

@@ -9,7 +9,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/flags"
 	"github.com/sidecar-cni/sidecar-cni/installer/guard"
 	"github.com/sidecar-cni/sidecar-cni/installer/loglevel"
-	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/installer/platforms"
 	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
 	"github.com/sidecar-cni/sidecar-cni/installer/repair"
 	"github.com/sidecar-cni/sidecar-cni/installer/withdraw"
@@ -60,7 +60,7 @@ type reportSettings struct {
 // platformWords are the values of --platform.
 func platformWords() []string {
 	words := []string{"auto"}
-	for _, p := range node.Platforms {
+	for _, p := range platforms.All {
 		words = append(words, p.Name)
 	}
 	return words

@@ -1,7 +1,6 @@
 package node_test
 
 import (
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -10,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/installer/platforms"
 )
 
 func TestDetect(t *testing.T) {
@@ -106,7 +106,7 @@ func TestDetect(t *testing.T) {
 				ContainerRuntimeVersion: c.runtime}
 			p, why := node.Detect(n)
 			if diff := cmp.Diff(row.want,
-				place{p.Name, why, p.ConfDir, p.BinDir, p.Sockets(n)[0]}); diff != "" {
+				place{p.Name, why, p.ConfDir, p.BinDir, node.Sockets(p, n)[0]}); diff != "" {
 				t.Errorf("platform (-want +got):\n%s", diff)
 			}
 		})
@@ -132,31 +132,9 @@ func TestSockets(t *testing.T) {
 		"another runtime": {crio,
 			[]string{"/run/crio/crio.sock", "/run/containerd/containerd.sock"}},
 	} {
-		p, _ := node.PlatformNamed("eks")
-		if got := p.Sockets(row.node); !slices.Equal(got, row.want) {
+		p, _ := platforms.Named("eks")
+		if got := node.Sockets(p, row.node); !slices.Equal(got, row.want) {
 			t.Errorf("%s: %q, want %q", name, got, row.want)
 		}
-	}
-}
-
-func TestPlatforms(t *testing.T) {
-	t.Parallel()
-	var names []string
-	for _, p := range node.Platforms {
-		names = append(names, p.Name)
-		for _, path := range []string{p.ConfDir, p.BinDir, p.RuntimeSocket} {
-			if !filepath.IsAbs(path) || filepath.Clean(path) != path {
-				t.Errorf("%s: path %q", p.Name, path)
-			}
-		}
-		if got, ok := node.PlatformNamed(p.Name); got != p || !ok {
-			t.Errorf("%s: %+v", p.Name, got)
-		}
-	}
-	if !slices.IsSorted(names) || len(slices.Compact(names)) != 15 {
-		t.Errorf("names: %q", names)
-	}
-	if p, ok := node.PlatformNamed("nomad"); ok {
-		t.Errorf("%+v", p)
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/installer/cri"
 	"github.com/sidecar-cni/sidecar-cni/test/criserver"
 )
 
@@ -20,9 +20,9 @@ func TestTheSocketThatIsOurs(t *testing.T) {
 		known: Findings{Where: Place{Sockets: []string{first, second}, Declared: "cri-o://1.33.0"}}}
 	listen := func(socket, name, pod string) (stop func()) {
 		return criserver.Serve(t, socket,
-			&criserver.Runtime{Name: name, Pods: []*cri.PodSandbox{criserver.Sandbox(pod)}})
+			&criserver.Runtime{Name: name, Pods: []*api.PodSandbox{criserver.Sandbox(pod)}})
 	}
-	ask := func() (node.Runtime, error) { return r.ask(t.Context()) }
+	ask := func() (cri.Runtime, error) { return r.ask(t.Context()) }
 	if _, err := ask(); !errors.Is(err, errNobody) {
 		t.Errorf("nobody listens: %v", err)
 	}

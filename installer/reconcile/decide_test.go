@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
+	"github.com/sidecar-cni/sidecar-cni/installer/cri"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 )
 
@@ -32,7 +33,7 @@ func usual() *situation {
 	s := &situation{cfg: cfg, o: Observation{
 		Goal: In, ID: "one", Token: []byte("token"), CA: []byte("ca"),
 		Known: Findings{
-			Where: locate(cfg, nil), Runtime: node.Runtime{Name: "containerd", Version: "1.7.0"},
+			Where: locate(cfg, nil), Runtime: cri.Runtime{Name: "containerd", Version: "1.7.0"},
 			Probed: Backends{Backend: "nftables"},
 		},
 	}}
@@ -117,7 +118,7 @@ func TestEveryReason(t *testing.T) {
 		}},
 		NoNode: {"", func(s *situation) {
 			s.cfg.Dirs.Platform = autoPlatform
-			s.o.Known.Where, s.o.Known.Runtime = locate(s.cfg, nil), node.Runtime{}
+			s.o.Known.Where, s.o.Known.Runtime = locate(s.cfg, nil), cri.Runtime{}
 		}},
 		NoBackend:   {"", func(s *situation) { s.o.Known.ProbeErr = errors.New("none works") }},
 		BadSettings: {"", func(s *situation) { s.cfg.Plugin.Conf = `{"dedline":"3s"}` }},
@@ -251,7 +252,7 @@ func TestWhatCountsMore(t *testing.T) {
 		}, Effective, "plugin credentials enter"},
 		"a runtime that is not known, and a drop-in": {func(s *situation) {
 			s.o.Known.Runtime.Version = "2.1.0"
-			s.installed(t).o.Known.Runtime = node.Runtime{}
+			s.installed(t).o.Known.Runtime = cri.Runtime{}
 		}, Effective, "plugin credentials enter"},
 		"Multus, and its directory": {func(s *situation) {
 			s.has("00-multus.conf", multusFile).installed(t)
@@ -266,15 +267,15 @@ func TestWhatCountsMore(t *testing.T) {
 		"no kind of node, and the runtime's own directory": {func(s *situation) {
 			s.cfg.Dirs.Platform = autoPlatform
 			s.o.Known.Where, s.o.Known.Runtime = locate(s.cfg, nil),
-				node.Runtime{ConfDir: "/etc/cni/net.d"}
+				cri.Runtime{ConfDir: "/etc/cni/net.d"}
 		}, Reason(chain.Absent), "plugin credentials enter"},
 		"no kind of node, and both directories by flags": {func(s *situation) {
 			s.cfg.Dirs.Platform, s.cfg.Dirs.Conf, s.cfg.Dirs.Bin = autoPlatform, "/conf", "/bin"
-			s.o.Known.Where, s.o.Known.Runtime = locate(s.cfg, nil), node.Runtime{}
+			s.o.Known.Where, s.o.Known.Runtime = locate(s.cfg, nil), cri.Runtime{}
 		}, Reason(chain.Absent), "plugin credentials enter"},
 		"no kind of node, and one directory by a flag": {func(s *situation) {
 			s.cfg.Dirs.Platform, s.cfg.Dirs.Conf = autoPlatform, "/conf"
-			s.o.Known.Where, s.o.Known.Runtime = locate(s.cfg, nil), node.Runtime{}
+			s.o.Known.Where, s.o.Known.Runtime = locate(s.cfg, nil), cri.Runtime{}
 		}, NoNode, ""},
 		"a newer agent, and a marker that could not be removed": {func(s *situation) {
 			s.installed(t).o.Newer, s.o.Marked, s.o.Marker.ID = true, true, "other"
@@ -301,7 +302,7 @@ func TestWhatCountsMore(t *testing.T) {
 		}, Uninstalled, ""},
 		"a preview where nothing tells the kind of node": {func(s *situation) {
 			s.cfg.Dirs.Platform, s.o.Goal, s.o.Token = autoPlatform, Preview, nil
-			s.o.Known.Where, s.o.Known.Runtime = locate(s.cfg, nil), node.Runtime{}
+			s.o.Known.Where, s.o.Known.Runtime = locate(s.cfg, nil), cri.Runtime{}
 		}, Reason(chain.Absent), "plugin enter"},
 		"out": {func(s *situation) { s.o.Goal = Out }, Starting, "leave"},
 		"out, and taken": {func(s *situation) { s.o.Goal, s.o.Resumed = Out, true }, Superseded,
@@ -333,12 +334,12 @@ func TestADropInThatIsThere(t *testing.T) {
 		"of our name, beside them": {chain.DropInName, chain.Inline},
 	} {
 		s := usual()
-		s.o.Known.Runtime = node.Runtime{}
+		s.o.Known.Runtime = cri.Runtime{}
 		todo, now := Decide(s.cfg, s.and(row.file, `{"type":"sidecar-cni"}`).o)
 		if todo.Enter == nil || todo.Enter.Plan.Way != row.want {
 			t.Errorf("%s: %+v, want way %s", name, now, row.want)
 		}
-		s.o.Known.Runtime = node.Runtime{Name: "containerd", Version: "1.7.0"}
+		s.o.Known.Runtime = cri.Runtime{Name: "containerd", Version: "1.7.0"}
 		if todo, now := Decide(s.cfg, s.o); todo.Enter == nil ||
 			todo.Enter.Plan.Way != chain.Inline {
 			t.Errorf("%s, and a runtime without drop-ins: %+v", name, now)

@@ -14,6 +14,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/contract/installation"
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
+	"github.com/sidecar-cni/sidecar-cni/installer/cri"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 )
 
@@ -59,10 +60,10 @@ type Observation struct {
 
 // Findings are what one pass finds out and the next ones need not ask again.
 type Findings struct {
-	Where    Place        // where things are on the node
-	Runtime  node.Runtime // as it has answered last, or as the Node object describes it
-	Probed   Backends     // what was tried; Backend is "" while none can be used
-	ProbeErr error        // no backend can be used
+	Where    Place       // where things are on the node
+	Runtime  cri.Runtime // as it has answered last, or as the Node object describes it
+	Probed   Backends    // what was tried; Backend is "" while none can be used
+	ProbeErr error       // no backend can be used
 }
 
 // Listing is a directory as it was read.
@@ -165,7 +166,7 @@ func (r *Reconciler) findOut(ctx context.Context, o *Observation) {
 func (r *Reconciler) settle(cfg Settings, object *corev1.Node) {
 	r.known.Where = locate(cfg, object)
 	if object != nil && r.known.Runtime.Name == "" {
-		r.known.Runtime = node.RuntimeFromNode(r.known.Where.Declared)
+		r.known.Runtime = cri.FromNode(r.known.Where.Declared)
 	}
 }
 

@@ -13,19 +13,20 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/installer/platforms"
 )
 
 // Place is where things are on the node.
 type Place struct {
-	Known       bool             // the platform is more than a guess
-	Platform    node.Platform    // kubeadm's as long as it is not Known
-	Evidence    string           // how the platform was found out
-	Conf        node.Conf        // the runtime's conf directory
-	Multus      node.Conf        // Multus'; it may not exist
-	Credentials node.Credentials // a directory in Conf
-	Plugin      string           // the plugin's binary
-	Sockets     []string         // the runtime's may be one of them, or none is there
-	Declared    string           // the Node's containerRuntimeVersion; "" until it was read
+	Known       bool               // the platform is more than a guess
+	Platform    platforms.Platform // kubeadm's as long as it is not Known
+	Evidence    string             // how the platform was found out
+	Conf        node.Conf          // the runtime's conf directory
+	Multus      node.Conf          // Multus'; it may not exist
+	Credentials node.Credentials   // a directory in Conf
+	Plugin      string             // the plugin's binary
+	Sockets     []string           // the runtime's may be one of them, or none is there
+	Declared    string             // the Node's containerRuntimeVersion; "" until it was read
 }
 
 // autoPlatform stands for the platform that the Node object shows.
@@ -37,21 +38,21 @@ func locate(cfg Settings, object *corev1.Node) Place {
 	p := Place{Known: object != nil || !auto}
 	switch {
 	case !auto:
-		p.Platform, _ = node.PlatformNamed(cfg.Dirs.Platform) // the flag takes no other word
+		p.Platform, _ = platforms.Named(cfg.Dirs.Platform) // the flag takes no other word
 		p.Evidence = "--platform"
 	case object != nil:
 		p.Platform, p.Evidence = node.Detect(object)
 	default:
-		p.Platform, _ = node.PlatformNamed("kubeadm")
+		p.Platform, _ = platforms.Named("kubeadm")
 		p.Evidence = "no API server was asked"
 	}
 	p.Conf.Path = cmp.Or(cfg.Dirs.Conf, p.Platform.ConfDir)
 	p.Multus.Path = cmp.Or(cfg.Dirs.Multus, p.Platform.MultusConfDir, "/etc/cni/multus/net.d")
 	p.Credentials.Dir = filepath.Join(p.Conf.Path, names.CredentialsDir)
 	p.Plugin = filepath.Join(cmp.Or(cfg.Dirs.Bin, p.Platform.BinDir), names.Plugin)
-	p.Sockets = p.Platform.Sockets(object)
+	p.Sockets = node.Sockets(p.Platform, object)
 	if cfg.RuntimeSocket != "" {
-		p.Sockets = []string{node.WithoutLink(cfg.RuntimeSocket)}
+		p.Sockets = []string{platforms.WithoutLink(cfg.RuntimeSocket)}
 	}
 	if object != nil {
 		p.Declared = object.Status.NodeInfo.ContainerRuntimeVersion

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/installer/cri"
 )
 
 // ask asks the container runtime what it has. Another runtime may be idle on the same node: only
 // the one that runs the agent's own pod is believed. Once its socket is known no other is asked,
 // also while it does not answer.
-func (r *Reconciler) ask(ctx context.Context) (node.Runtime, error) {
+func (r *Reconciler) ask(ctx context.Context) (cri.Runtime, error) {
 	var failed error
 	for _, socket := range r.known.Where.Sockets {
 		runtime, err := r.askAt(ctx, socket)
@@ -25,17 +25,17 @@ func (r *Reconciler) ask(ctx context.Context) (node.Runtime, error) {
 			failed = cmp.Or(failed, err)
 		}
 	}
-	return node.Runtime{}, cmp.Or(failed, errNobody)
+	return cri.Runtime{}, cmp.Or(failed, errNobody)
 }
 
 // askAt asks one socket. An error is errNobody, *notOurs, or says why there was no answer.
-func (r *Reconciler) askAt(ctx context.Context, socket string) (node.Runtime, error) {
+func (r *Reconciler) askAt(ctx context.Context, socket string) (cri.Runtime, error) {
 	if _, err := os.Stat(socket); err != nil {
-		return node.Runtime{}, errNobody
+		return cri.Runtime{}, errNobody
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	runtime, err := node.AskRuntime(ctx, socket, r.cfg.PodUID)
+	runtime, err := cri.Ask(ctx, socket, r.cfg.PodUID)
 	if err == nil && !r.runsUs(runtime) {
 		err = &notOurs{socket, runtime, r.known.Where.Declared}
 	}
@@ -44,12 +44,12 @@ func (r *Reconciler) askAt(ctx context.Context, socket string) (node.Runtime, er
 
 // runsUs reports whether a runtime is the one that runs the node's pods. Outside of a pod the Node
 // object decides by the name, and without one there is nothing that speaks against it.
-func (r *Reconciler) runsUs(runtime node.Runtime) bool {
+func (r *Reconciler) runsUs(runtime cri.Runtime) bool {
 	if r.cfg.PodUID != "" {
 		return runtime.RunsPod
 	}
 	declared := r.known.Where.Declared
-	return declared == "" || runtime.Name == node.RuntimeFromNode(declared).Name
+	return declared == "" || runtime.Name == cri.FromNode(declared).Name
 }
 
 // errNobody is of a runtime that cannot be asked: it is down, or its socket is elsewhere, or not
@@ -62,7 +62,7 @@ var errNobody = errors.New("the runtime's socket is not there, or its directory 
 // node's pods.
 type notOurs struct {
 	socket   string
-	runtime  node.Runtime
+	runtime  cri.Runtime
 	declared string
 }
 

@@ -32,7 +32,7 @@ type Settings struct {
 
 // Directories are those of the node. Empty are the platform's.
 type Directories struct {
-	Platform string // a name of node.Platforms, or auto: by the Node object
+	Platform string // a name of platforms.All, or auto: by the Node object
 	Conf     string // of the network configuration that the runtime reads
 	Bin      string // of the plugins that the runtime runs
 	Multus   string // of Multus' configurations

@@ -18,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
-	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/installer/cri"
 	"github.com/sidecar-cni/sidecar-cni/test/cluster"
 )
 
@@ -117,7 +117,7 @@ func (g *guarded) keepOut(t *testing.T, content string) (putBack func()) {
 
 // loaded says that the runtime has another chain than that of a file.
 func (g *guarded) loaded(ctx context.Context, content string) error {
-	runtime, err := node.AskRuntime(ctx, g.node.File("/run/containerd/containerd.sock"), "")
+	runtime, err := cri.Ask(ctx, g.node.File("/run/containerd/containerd.sock"), "")
 	if err != nil {
 		return err
 	}

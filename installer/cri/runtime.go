@@ -1,4 +1,4 @@
-package node
+package cri
 
 import (
 	"encoding/json"
@@ -23,12 +23,12 @@ type Runtime struct {
 	// ManyNetworks says that it loads more than the first network of its directory: containerd's
 	// max_conf_num, 1 by default.
 	ManyNetworks bool
-	RunsPod      bool // whether the pod that AskRuntime was given is in a sandbox of this runtime
+	RunsPod      bool // whether the pod that Ask was given is in a sandbox of this runtime
 }
 
-// RuntimeFromNode is what a Node object says: status.nodeInfo.containerRuntimeVersion, as in
+// FromNode is what a Node object says: status.nodeInfo.containerRuntimeVersion, as in
 // containerd://1.6.20.
-func RuntimeFromNode(containerRuntimeVersion string) Runtime {
+func FromNode(containerRuntimeVersion string) Runtime {
 	name, version, _ := strings.Cut(containerRuntimeVersion, "://")
 	return Runtime{Name: name, Version: version}
 }

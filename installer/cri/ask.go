@@ -1,4 +1,9 @@
-package node
+// Package cri asks a node's container runtime, on its socket, what it is and what it has loaded. It
+// changes nothing.
+//
+//	runtime, err := cri.Ask(ctx, "/run/containerd/containerd.sock", "")
+//	known, runs := runtime.Runs(names.Plugin)
+package cri
 
 import (
 	"context"
@@ -9,21 +14,21 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// criTimeout is how long the runtime may take. It is local, and answers at once or is in trouble.
-const criTimeout = 5 * time.Second
+// timeout is how long the runtime may take. It is local, and answers at once or is in trouble.
+const timeout = 5 * time.Second
 
 // uidLabel is the kubelet's label on each sandbox: the uid of its pod.
 const uidLabel = "io.kubernetes.pod.uid"
 
-// AskRuntime asks the runtime itself, on its socket. Read only: it changes nothing. With the uid of
+// Ask asks the runtime itself, on its socket. Read only: it changes nothing. With the uid of
 // a pod it also asks whether that one is in a sandbox of this runtime, which Runtime.RunsPod says.
 //
 // containerd reports its directories and its chain. CRI-O, up to 1.34 at least, reports neither.
-func AskRuntime(ctx context.Context, socket, podUID string) (Runtime, error) {
-	ctx, cancel := context.WithTimeout(ctx, criTimeout)
+func Ask(ctx context.Context, socket, podUID string) (Runtime, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	conn, err := grpc.NewClient("unix://"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -31,12 +36,12 @@ func AskRuntime(ctx context.Context, socket, podUID string) (Runtime, error) {
 		return Runtime{}, fmt.Errorf("ask runtime at %s: %w", socket, err)
 	}
 	defer func() { _ = conn.Close() }()
-	client := cri.NewRuntimeServiceClient(conn)
-	version, err := client.Version(ctx, &cri.VersionRequest{})
+	client := api.NewRuntimeServiceClient(conn)
+	version, err := client.Version(ctx, &api.VersionRequest{})
 	if err != nil {
 		return Runtime{}, fmt.Errorf("ask runtime at %s for its version: %w", socket, err)
 	}
-	status, err := client.Status(ctx, &cri.StatusRequest{Verbose: true})
+	status, err := client.Status(ctx, &api.StatusRequest{Verbose: true})
 	if err != nil {
 		return Runtime{}, fmt.Errorf("ask runtime at %s for its status: %w", socket, err)
 	}
@@ -53,20 +58,20 @@ func AskRuntime(ctx context.Context, socket, podUID string) (Runtime, error) {
 
 // runsPod reports whether a pod has a sandbox that is ready. What comes back is compared: not every
 // runtime has to filter.
-func runsPod(ctx context.Context, client cri.RuntimeServiceClient, uid string) (bool, error) {
+func runsPod(ctx context.Context, client api.RuntimeServiceClient, uid string) (bool, error) {
 	list, err := client.ListPodSandbox(ctx,
-		&cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
-			State:         &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},
+		&api.ListPodSandboxRequest{Filter: &api.PodSandboxFilter{
+			State:         &api.PodSandboxStateValue{State: api.PodSandboxState_SANDBOX_READY},
 			LabelSelector: map[string]string{uidLabel: uid},
 		}})
-	return slices.ContainsFunc(list.GetItems(), func(s *cri.PodSandbox) bool {
-		return s.GetMetadata().GetUid() == uid && s.GetState() == cri.PodSandboxState_SANDBOX_READY
+	return slices.ContainsFunc(list.GetItems(), func(s *api.PodSandbox) bool {
+		return s.GetMetadata().GetUid() == uid && s.GetState() == api.PodSandboxState_SANDBOX_READY
 	}), err
 }
 
-func (r *Runtime) read(status *cri.StatusResponse) {
+func (r *Runtime) read(status *api.StatusResponse) {
 	for _, c := range status.GetStatus().GetConditions() {
-		if c.GetType() == cri.NetworkReady {
+		if c.GetType() == api.NetworkReady {
 			r.NetworkReady, r.Message = c.GetStatus(), c.GetMessage()
 		}
 	}
