@@ -94,6 +94,12 @@ func (l Lack) String() string {
 	return fmt.Sprintf("no %s (kernel module %s): %v", l.Feature, l.Module, l.Cause)
 }
 
+// Module is a part of a kernel that may be a file of its own, to be loaded.
+type Module struct {
+	Name string // as in /proc/modules
+	For  string // a phrase: the feature that needs it
+}
+
 // Feature is something that a kernel may lack, with the rule that needs it.
 type Feature struct {
 	Name  string // a phrase, such as "lists of ports"

@@ -109,7 +109,8 @@ func (e env) run(ctx context.Context) int {
 
 func (e env) commands() []*cobra.Command {
 	return []*cobra.Command{e.explainCommand(), e.traceCommand(), e.rulesCommand(),
-		e.compareCommand(), e.watchCommand(), e.factsCommand()}
+		e.compareCommand(), e.watchCommand(), e.nodeCommand(), e.clusterCommand(),
+		e.factsCommand()}
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -55,6 +55,14 @@ func Find(name string) (Backend, error) {
 // RunsPrograms reports whether the backend of a name runs programs of the host.
 func RunsPrograms(name string) bool { return name != redirect.NFTables }
 
+// Modules lists what the backend of a name may need of a kernel, for the rules of any pod.
+func Modules(name string) []redirect.Module {
+	if name == redirect.NFTables {
+		return nftables.Modules()
+	}
+	return iptables.Modules(iptables.Variant(name))
+}
+
 // For returns the name of the backend for a namespace, given the configured one's: iptables' owner
 // match is refused in that of another user namespace.
 func For(configured string, n *podns.Namespace) string {

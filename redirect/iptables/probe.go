@@ -81,7 +81,7 @@ func modules(r redirect.Rule, f redirect.Family) string {
 	for _, spec := range specs(r, f) {
 		words := strings.Fields(spec)
 		for i, word := range words[:len(words)-1] {
-			name := "xt_" + words[i+1]
+			name := extension(words[i+1])
 			extends := word == "-m" || word == "-j" && r.Then.Verb != redirect.Jump
 			if extends && !slices.Contains(builtIn, words[i+1]) && !slices.Contains(names, name) {
 				names = append(names, name)
@@ -92,6 +92,42 @@ func modules(r redirect.Rule, f redirect.Family) string {
 		return "x_tables"
 	}
 	return strings.Join(names, ", ")
+}
+
+// extension names the module of a match or target. MARK and CONNMARK are in the modules of the
+// matches.
+func extension(word string) string {
+	if word == "MARK" || word == "CONNMARK" {
+		word = strings.ToLower(word)
+	}
+	return "xt_" + word
+}
+
+// tables are the modules without which a variant has no table at all.
+var tables = map[Variant][]redirect.Module{
+	NFT: {{Name: "nf_tables", For: "nftables, which iptables-nft writes to"},
+		{Name: "nft_compat", For: "iptables' matches in nftables"},
+		{Name: "nft_chain_nat", For: "the table nat"}},
+	Legacy: {{Name: "ip_tables", For: "iptables"}, {Name: "iptable_nat", For: "the table nat"},
+		{Name: "iptable_mangle", For: "the table mangle"},
+		{Name: "iptable_raw", For: "the table raw"},
+		{Name: "ip6_tables", For: "ip6tables"}, {Name: "ip6table_nat", For: "IPv6's table nat"},
+		{Name: "ip6table_mangle", For: "IPv6's table mangle"},
+		{Name: "ip6table_raw", For: "IPv6's table raw"}},
+}
+
+// Modules lists what the rules of any pod may need of a kernel, each module once.
+func Modules(v Variant) []redirect.Module {
+	all := slices.Concat([]redirect.Module{{Name: "x_tables", For: "iptables"}}, tables[v])
+	for _, f := range redirect.Features() {
+		for name := range strings.SplitSeq(modules(f.Rule, redirect.IPv4), ", ") {
+			is := func(m redirect.Module) bool { return m.Name == name }
+			if !slices.ContainsFunc(all, is) {
+				all = append(all, redirect.Module{Name: name, For: f.Name})
+			}
+		}
+	}
+	return all
 }
 
 func deletion(table redirect.Table) string {

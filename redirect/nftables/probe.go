@@ -4,6 +4,8 @@ package nftables
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/routing"
@@ -41,6 +43,22 @@ func Probe(ctx context.Context) []redirect.Lack {
 		}
 	}
 	return append(append(lacks, s.tryAll(ctx, redirect.Features())...), routing.Probe()...)
+}
+
+// Modules lists what the rules of any pod may need of a kernel, each module once.
+func Modules() []redirect.Module {
+	all := []redirect.Module{{Name: "nf_tables", For: "nftables"},
+		{Name: "nft_chain_nat", For: "the table nat"}}
+	for _, f := range redirect.Features() {
+		var tr translator
+		for name := range strings.SplitSeq(tr.rule(f.Rule)[0].modules(), ", ") {
+			is := func(m redirect.Module) bool { return m.Name == name }
+			if !slices.ContainsFunc(all, is) {
+				all = append(all, redirect.Module{Name: name, For: f.Name})
+			}
+		}
+	}
+	return all
 }
 
 func (s socket) tryAll(ctx context.Context, features []redirect.Feature) []redirect.Lack {

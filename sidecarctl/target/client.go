@@ -59,6 +59,7 @@ func newClient(config *rest.Config) (*rest.RESTClient, error) {
 	config.AcceptContentTypes = runtime.ContentTypeJSON
 	config.ContentType = runtime.ContentTypeJSON
 	config.WarningHandler = rest.NoWarnings{} // about versions that are to go, for who writes them
+	config.QPS = -1                           // no limit: who asks much asks a few things at a time
 	return rest.UnversionedRESTClientFor(config)
 }
 

@@ -1,0 +1,209 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/verdict"
+)
+
+const (
+	// atOnce is how many agents are asked at the same time.
+	atOnce = 16
+	// agentsTimeout is for all of them.
+	agentsTimeout = 2 * time.Minute
+)
+
+// look is one look at a cluster.
+type look struct {
+	options Options
+	client  *rest.RESTClient
+	rows    []verdict.Row // about what could not be read
+
+	daemonSets []daemonSet
+	nodes      []node
+	agents     map[string]pod     // by their node
+	known      bool               // agents were listed
+	pages      map[string]pages   // of agents, by their node
+	waiting    map[string][]stuck // pods that wait for us, by their node
+	events     []event            // of ours
+}
+
+// pages are what an agent says of itself.
+type pages struct {
+	metrics samples
+	ready   string // what /readyz says; "" if it was not asked
+	err     error  // the pages were not read
+}
+
+// read reads the lists. One that may not be read is a row; if all are refused or nobody answers,
+// that is the error.
+func (l *look) read(ctx context.Context) error {
+	var err error
+	l.nodes, err = list[node](ctx, l.client, question{path: "/api/v1/nodes", resource: "nodes"})
+	if refused, ok := errors.AsType[*refusal](err); ok && !refused.forbidden && len(l.nodes) == 0 {
+		return fmt.Errorf("read the cluster: %w", withRemedy(refused))
+	}
+	l.note("nodes", err)
+	l.daemonSets, err = list[daemonSet](ctx, l.client, question{
+		path:     l.within("/apis/apps/v1", "daemonsets"),
+		resource: "daemonsets.apps", labels: ofChart})
+	l.note("daemonset", err)
+	agents, err := list[pod](ctx, l.client, question{path: l.within("/api/v1", "pods"),
+		resource: "pods", labels: ofAgents})
+	l.note("agents", err)
+	l.known = err == nil
+	l.agents = map[string]pod{}
+	for _, a := range agents {
+		l.addAgent(a)
+	}
+	l.readWaiting(ctx)
+	if len(l.nodes) == 0 { // what is known of them without the right to list them
+		for name := range l.agents {
+			n := node{}
+			n.Metadata.Name = name
+			l.nodes = append(l.nodes, n)
+		}
+	}
+	return nil
+}
+
+func withRemedy(r *refusal) error {
+	if r.remedy == "" {
+		return r
+	}
+	return fmt.Errorf("%s; %s", r.what, r.remedy)
+}
+
+// within is the path of a list, in the agents' namespace if that is said.
+func (l *look) within(api, resource string) string {
+	if l.options.Namespace == "" {
+		return api + "/" + resource
+	}
+	return api + "/namespaces/" + l.options.Namespace + "/" + resource
+}
+
+// note makes a row of what was not read.
+func (l *look) note(about string, err error) {
+	refused, ok := errors.AsType[*refusal](err)
+	if !ok {
+		return
+	}
+	l.rows = append(l.rows, verdict.Row{About: about, Verdict: verdict.Unknown,
+		What: refused.what, Remedy: refused.remedy})
+}
+
+// addAgent keeps the agent of a node that counts: during an update there are two, and the one that
+// is ready serves, the younger of two.
+func (l *look) addAgent(a pod) {
+	if a.Spec.NodeName == "" || a.Status.Phase == "Succeeded" || a.Status.Phase == "Failed" {
+		return
+	}
+	have, there := l.agents[a.Spec.NodeName]
+	younger := a.Metadata.Created.After(have.Metadata.Created)
+	if !there || a.ready() && !have.ready() || a.ready() == have.ready() && younger {
+		l.agents[a.Spec.NodeName] = a
+	}
+}
+
+// askAgents reads the pages of agents, some at a time. If the first is forbidden, so are the
+// others.
+func (l *look) askAgents(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, agentsTimeout)
+	defer cancel()
+	l.pages = map[string]pages{}
+	var mu sync.Mutex
+	var forbidden *refusal
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for name, agent := range l.agents {
+		if agent.Status.Phase != "Running" {
+			continue
+		}
+		g.Go(func() error {
+			mu.Lock()
+			over := forbidden != nil
+			mu.Unlock()
+			if over {
+				return nil
+			}
+			p := ask(ctx, l.client, agent)
+			mu.Lock()
+			defer mu.Unlock()
+			if refused, ok := errors.AsType[*refusal](p.err); ok && refused.forbidden {
+				forbidden = refused
+				return nil
+			}
+			l.pages[name] = p
+			return nil
+		})
+	}
+	_ = g.Wait() // nothing returns an error
+	if forbidden != nil {
+		l.pages = map[string]pages{}
+		l.note("metrics", forbidden)
+	}
+}
+
+// ask reads an agent's metrics, and why it is not ready if it is not.
+func ask(ctx context.Context, client *rest.RESTClient, agent pod) pages {
+	text, err := page(ctx, client, agent, "metrics")
+	if err != nil {
+		return pages{err: err}
+	}
+	p := pages{metrics: parseMetrics(text)}
+	if reason, _ := p.metrics.chain(); !agent.ready() || !serving(reason) {
+		p.ready, err = page(ctx, client, agent, "readyz")
+		p.ready = strings.TrimSpace(p.ready)
+		if err != nil { // then the metrics say it in a word
+			p.ready = ""
+		}
+	}
+	return p
+}
+
+// serving reports whether pods start redirected where an agent has this reason.
+func serving(reason string) bool {
+	return slices.Contains([]string{"effective", "superseded"}, reason)
+}
+
+func (l *look) daemonSetRow() verdict.Row {
+	const about = "daemonset"
+	row := verdict.Row{About: about, Verdict: verdict.OK}
+	switch {
+	case slices.ContainsFunc(l.rows, func(r verdict.Row) bool { return r.About == about }):
+		row.About, row.Verdict = "agents", verdict.Unknown
+		row.What = counted(len(l.agents), "agent") + " found; how many there should be, the " +
+			"DaemonSet says"
+		return row
+	case len(l.daemonSets) == 0:
+		row.Verdict, row.What = verdict.Wrong, "there is none with the label "+ofChart
+		row.Remedy = "install the plugin, or name the namespace by --agent-namespace"
+		return row
+	case len(l.daemonSets) > 1:
+		var names []string
+		for _, d := range l.daemonSets {
+			names = append(names, d.Metadata.Namespace+"/"+d.Metadata.Name)
+		}
+		row.Verdict, row.What = verdict.Wrong, "there are several: "+strings.Join(names, ", ")
+		row.Remedy = "uninstall all but one, or look at one by --agent-namespace"
+		return row
+	}
+	d := l.daemonSets[0]
+	row.What = fmt.Sprintf("%s/%s: %d of %d agents ready, %d up to date with %s",
+		d.Metadata.Namespace, d.Metadata.Name, d.Status.Ready, d.Status.Desired, d.Status.Updated,
+		d.image())
+	if d.Status.Ready < d.Status.Desired || d.Status.Updated < d.Status.Desired {
+		row.Verdict = verdict.Warning
+		row.Remedy = "wait for an update that is under way; else see the nodes below"
+	}
+	return row
+}

@@ -1,0 +1,240 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/protocol"
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/verdict"
+)
+
+const (
+	installer    = "sidecar-cni-installer"
+	askTimeout   = 3 * time.Second
+	maxAnswer    = 64 << 10
+	defaultPages = "9466"
+)
+
+// process is an agent that runs on the node. Its zero value is none.
+type process struct {
+	pid     int
+	args    []string
+	version string // as the Go toolchain has written it into the program; "" if it cannot be read
+	listen  string // the port of its pages
+}
+
+// findAgent looks for the agent's process; of several, as during an update, the youngest. The
+// second value says how many there are.
+func (f files) findAgent() (process, int) {
+	var found process
+	n := 0
+	all, _ := filepath.Glob(f.at("/proc/[0-9]*/cmdline")) // the pattern is ours
+	for _, path := range all {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		args := strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
+		if len(args) < 2 || filepath.Base(args[0]) != installer || args[1] != "run" {
+			continue
+		}
+		n++
+		if pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path))); pid > found.pid {
+			found = process{pid: pid, args: args}
+		}
+	}
+	if n > 0 {
+		found.version = versionOf(f.at(fmt.Sprintf("/proc/%d/exe", found.pid)))
+		found.listen = f.portOf(found)
+	}
+	return found, n
+}
+
+// portOf is the port of the agent's pages, by its command line, else by its environment.
+func (f files) portOf(p process) string {
+	address := p.flag("listen")
+	environ, _ := os.ReadFile(f.at(fmt.Sprintf("/proc/%d/environ", p.pid))) // it may be another's
+	for one := range bytes.SplitSeq(environ, []byte{0}) {
+		if value, ok := bytes.CutPrefix(one, []byte("SIDECAR_CNI_LISTEN=")); ok {
+			address = cmp.Or(address, string(value))
+		}
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return defaultPages
+	}
+	return port
+}
+
+// flag is the value of one of the agent's flags; "" if the command line does not have it.
+func (p process) flag(name string) string {
+	for i, arg := range p.args {
+		word := strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-")
+		if value, ok := strings.CutPrefix(word, name+"="); ok && word != arg {
+			return value
+		}
+		if word == name && word != arg && i+1 < len(p.args) {
+			return p.args[i+1]
+		}
+	}
+	return ""
+}
+
+// versionOf is the version and the commit that the Go toolchain has written into a program.
+func versionOf(path string) string {
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	version := info.Main.Version
+	if version != "" && version != "(devel)" {
+		return version
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value[:min(len(s.Value), 12)]
+		}
+	}
+	return version
+}
+
+// agent says whether the agent runs, answers the plugin, and is ready.
+func (l *look) agent(ctx context.Context) []verdict.Row {
+	rows := []verdict.Row{l.runs()}
+	if _, err := os.Stat(l.files.at(filepath.Join(l.runDir, "uninstalled"))); err == nil {
+		rows = append(rows, wrong("taken out", "an uninstallation has taken this node out: no "+
+			"agent writes to it", "if the plugin shall stay, undo the uninstallation by helm "+
+			"rollback, or remove "+filepath.Join(l.runDir, "uninstalled")))
+	}
+	rows = append(rows, l.socketAnswers(ctx))
+	if l.process.pid != 0 {
+		rows = append(rows, l.ready(ctx))
+	}
+	return rows
+}
+
+func (l *look) runs() verdict.Row {
+	const about = "agent"
+	switch {
+	case l.process.pid != 0 && l.agents > 1:
+		return ok(about, fmt.Sprintf("%d run, as during an update; the youngest has the process "+
+			"id %d", l.agents, l.process.pid))
+	case l.process.pid != 0:
+		return ok(about, fmt.Sprintf("it runs as process %d%s", l.process.pid,
+			ofVersion(l.process.version)))
+	}
+	return wrong(about, "no process of "+installer+" runs", "see why its pod is not on this "+
+		"node: kubectl get pods -A -l app.kubernetes.io/name=sidecar-cni -o wide, and "+
+		"sidecarctl cluster")
+}
+
+// socketAnswers asks the agent as the plugin does.
+func (l *look) socketAnswers(ctx context.Context) verdict.Row {
+	const about = "socket"
+	socket := l.files.at(l.agentSocket)
+	conn, err := (&net.Dialer{Timeout: askTimeout}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return wrong(about, "the agent does not answer: "+err.Error(), "see the row agent; "+
+			"meanwhile the plugin asks the API server, if it reaches it")
+	}
+	status, text, err := get(ctx, conn, protocol.Origin+protocol.PathHealth)
+	switch {
+	case err != nil:
+		return wrong(about, "the agent does not answer at "+l.agentSocket+": "+err.Error(),
+			"look at its log; delete its pod if it says nothing")
+	case status != http.StatusOK:
+		return warning(about, fmt.Sprintf("%s answers %d: %s", l.agentSocket, status, text),
+			"wait until it has heard of its pods; if that lasts, look at its log")
+	}
+	return ok(about, l.agentSocket+" answers")
+}
+
+// ready asks the agent's page. It listens in the network of its pod, which this process may be in.
+func (l *look) ready(ctx context.Context) verdict.Row {
+	const about = "ready"
+	var status int
+	var text string
+	ask := func() error {
+		conn, err := (&net.Dialer{Timeout: askTimeout}).DialContext(ctx, "tcp",
+			net.JoinHostPort("127.0.0.1", l.process.listen))
+		if err != nil {
+			return err
+		}
+		status, text, err = get(ctx, conn, "http://agent/readyz")
+		return err
+	}
+	switch err := l.inAgentsNetwork(ask); {
+	case err != nil:
+		return unknown(about, "the agent's page /readyz was not read: "+err.Error(),
+			"run this as root on the node, or see sidecarctl cluster")
+	case status != http.StatusOK:
+		return wrong(about, "the agent says: "+text, "")
+	}
+	return ok(about, text)
+}
+
+func (l *look) inAgentsNetwork(do func() error) error {
+	path := l.files.at(fmt.Sprintf("/proc/%d/ns/net", l.process.pid))
+	its, err := podns.Identify(path)
+	if err != nil {
+		return err
+	}
+	if own, err := podns.Identify("/proc/thread-self/ns/net"); err == nil && own == its {
+		return do()
+	}
+	host, err := podns.FindHost(l.files.at("/proc"), "sidecarctl")
+	if err != nil {
+		return err
+	}
+	n, err := host.Open(path)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	return n.Do(do)
+}
+
+// get asks over a connection, which it closes.
+func get(ctx context.Context, conn net.Conn, url string) (status int, text string, err error) {
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(askTimeout)); err != nil {
+		return 0, "", err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	if err := request.Write(conn); err != nil {
+		return 0, "", err
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, maxAnswer)), request)
+	if err != nil {
+		return 0, "", errors.Join(errors.New("no answer of HTTP"), err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	return answer.StatusCode, strings.TrimSpace(string(body)), err
+}
+
+func ofVersion(version string) string {
+	if version == "" {
+		return ""
+	}
+	return ", version " + version
+}

@@ -1,0 +1,163 @@
+package node
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/verdict"
+)
+
+// plugin says whether the runtime can run the plugin, and whether it is the agent's.
+func (l *look) plugin() verdict.Row {
+	const about = "plugin"
+	path := filepath.Join(l.binDir, names.Plugin)
+	info, err := os.Stat(l.files.at(path))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return wrong(about, path+" is not there", "see why the agent does not write it: the row "+
+			"ready, and its log")
+	case err != nil:
+		return unknown(about, err.Error(), "run this as root")
+	case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 || info.Size() == 0:
+		return wrong(about, fmt.Sprintf("%s is no program that can be run: %s, %d bytes", path,
+			info.Mode(), info.Size()), "remove it; the agent's next pass writes it anew")
+	}
+	if l.mounted(l.binDir)&unix.ST_NOEXEC != 0 {
+		return wrong(about, path+" is on a file system that is mounted noexec",
+			"let the runtime use another directory of plugins, and set the chart's binDir")
+	}
+	what := path + ofVersion(versionOf(l.files.at(path)))
+	switch same, err := l.isAgents(path); {
+	case err != nil:
+		return ok(about, what+"; not compared with the agent's own")
+	case !same:
+		return wrong(about, what+"; it is not the one that the agent has brought along",
+			"remove it; the agent's next pass writes it anew")
+	}
+	return ok(about, what+", the agent's own")
+}
+
+// isAgents compares the plugin with the one in the agent's image.
+func (l *look) isAgents(path string) (bool, error) {
+	if l.process.pid == 0 {
+		return false, errors.New("no agent runs")
+	}
+	its := cmp.Or(l.process.flag("plugin-binary"), l.beside())
+	there := l.files.at(fmt.Sprintf("/proc/%d/root", l.process.pid))
+	one, err := digest(filepath.Join(there, its))
+	if err != nil {
+		return false, err
+	}
+	other, err := digest(l.files.at(path))
+	return bytes.Equal(one, other), err
+}
+
+// beside is the plugin in the directory of the agent's program.
+func (l *look) beside() string {
+	exe, err := os.Readlink(l.files.at(fmt.Sprintf("/proc/%d/exe", l.process.pid)))
+	if err != nil {
+		return "/" + names.Plugin
+	}
+	return filepath.Join(filepath.Dir(exe), names.Plugin)
+}
+
+func digest(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, file)
+	return h.Sum(nil), err
+}
+
+// mounted are the flags of the file system that a directory is on; 0 if they are not known.
+func (l *look) mounted(dir string) int64 {
+	var s unix.Statfs_t
+	if err := unix.Statfs(l.files.at(dir), &s); err != nil {
+		return 0
+	}
+	return s.Flags
+}
+
+// directories say before an installation whether the agent could write there.
+func (l *look) directories() []verdict.Row {
+	var rows []verdict.Row
+	for _, dir := range []struct{ about, path, set string }{
+		{"conf directory", l.confDir, "confDir"}, {"plugin directory", l.binDir, "binDir"},
+	} {
+		info, err := os.Stat(l.files.at(dir.path))
+		stat := unix.Stat_t{}
+		_ = unix.Stat(l.files.at(dir.path), &stat) // then it belongs to root, or err says why not
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			rows = append(rows, warning(dir.about, dir.path+" is not there: the kubelet makes it "+
+				"for the agent", "if the runtime uses another one, name it by --"+
+				strings.ToLower(dir.set[:len(dir.set)-3])+"-dir and the chart's "+dir.set))
+		case err != nil:
+			rows = append(rows, unknown(dir.about, err.Error(), "run this as root"))
+		case !info.IsDir():
+			rows = append(rows, wrong(dir.about, dir.path+" is no directory",
+				"set the chart's "+dir.set+" to the one that the runtime uses"))
+		case l.mounted(dir.path)&unix.ST_RDONLY != 0:
+			rows = append(rows, wrong(dir.about, dir.path+" is on a file system that is mounted "+
+				"read only", "let the runtime use a directory that can be written, and set the "+
+				"chart's "+dir.set))
+		case stat.Uid != 0:
+			rows = append(rows, wrong(dir.about, fmt.Sprintf("%s belongs to uid %d, and the agent "+
+				"is root without the right to write in directories of others", dir.path, stat.Uid),
+				"let root own it, or set the chart's extraCapabilities to {DAC_OVERRIDE}"))
+		default:
+			rows = append(rows, ok(dir.about, dir.path+" can be written"))
+		}
+	}
+	return rows
+}
+
+// guard says whether the runtime has what the guard connects to.
+func (l *look) guard() verdict.Row {
+	const about = "guard"
+	socket := cmp.Or(l.options.NRI, l.process.flag("nri-socket"), "/var/run/nri/nri.sock")
+	if l.process.flag("guard") == "off" {
+		return ok(about, "it is off, by the agent's flag --guard")
+	}
+	info, err := os.Stat(l.files.at(socket))
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return unknown(about, err.Error(), "run this as root")
+	case err != nil && l.process.flag("guard") == "refuse":
+		return wrong(about, "the runtime has no socket of NRI at "+socket+", and --guard=refuse "+
+			"wants one", "switch NRI on in the runtime's configuration: docs/platforms.md")
+	case err != nil:
+		return ok(about, "the runtime has no socket of NRI at "+socket+": there is no guard, and "+
+			"everything else works")
+	case info.Mode().Type() != fs.ModeSocket:
+		return wrong(about, socket+" is no socket", "set the chart's guard.socket")
+	}
+	return ok(about, "the runtime has NRI at "+socket)
+}
+
+// versions say whether the programs are of one version.
+func (l *look) versions() verdict.Row {
+	plugin := versionOf(l.files.at(filepath.Join(l.binDir, names.Plugin)))
+	agent := l.process.version
+	what := fmt.Sprintf("agent %s, plugin %s, sidecarctl %s", cmp.Or(agent, "unknown"),
+		cmp.Or(plugin, "unknown"), cmp.Or(l.options.Version, "unknown"))
+	if agent != "" && plugin != "" && agent != plugin {
+		return warning("versions", what, "wait for the agent's next pass, which brings the plugin "+
+			"up to date; else look at its log")
+	}
+	return ok("versions", what)
+}

@@ -1,0 +1,50 @@
+// Package verdict is what a command thinks of one thing: how it is, and what to do about it.
+//
+//	row := verdict.Row{About: "clock", Verdict: verdict.Wrong, What: "it is 2 h late",
+//		Remedy: "start a time service on the node"}
+package verdict
+
+import "github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
+
+// Word is a verdict.
+type Word string
+
+// The verdicts.
+const (
+	OK      Word = "ok"
+	Warning Word = "warning" // it works, and somebody should look after it
+	Unknown Word = "unknown" // it could not be read
+	Wrong   Word = "wrong"   // pods do not start, or start without redirection
+)
+
+// Row is about one thing.
+type Row struct {
+	About   string `json:"about"`            // the thing, in a word or two
+	Verdict Word   `json:"verdict"`          // one of the words above
+	What    string `json:"what"`             // what was found, in a sentence
+	Remedy  string `json:"remedy,omitempty"` // what to do; "" if there is nothing to be done
+}
+
+// Count returns how many rows have a verdict.
+func Count(rows []Row, word Word) int {
+	n := 0
+	for _, r := range rows {
+		if r.Verdict == word {
+			n++
+		}
+	}
+	return n
+}
+
+// Text writes rows for people, each with its remedy in a line of its own.
+func Text(p *view.Page, rows []Row) {
+	const indent = 2
+	var cells [][]string
+	for _, r := range rows {
+		cells = append(cells, []string{r.About, string(r.Verdict), r.What})
+		if r.Remedy != "" {
+			cells = append(cells, []string{"", "", "remedy: " + r.Remedy})
+		}
+	}
+	p.Table(indent, cells)
+}
