@@ -11,12 +11,13 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
 )
 
-const clusterAbout = `Looks at all nodes through the API server alone: the DaemonSet, each node's agent, condition and
-taint, what agents report in their metrics, the Events about nodes, and the pods that wait for the
-plugin. A node is a row, or several, with a verdict and a remedy. What may not be read is a row, too.
+const clusterAbout = `Looks at all nodes through the API server alone: the DaemonSet, each node's
+agent, condition and taint, what agents report in their metrics, the Events about nodes, and the
+pods that wait for the plugin. A node is a row, or several, with a verdict and a remedy. What may
+not be read is a row, too.
 
-Nodes where all is well are only counted; --all lists them. Metrics are read through the API server's
-proxy, which takes the right to get pods/proxy in the agents' namespace.`
+Nodes where all is well are only counted; --all lists them. Metrics are read through the API
+server's proxy, which takes the right to get pods/proxy in the agents' namespace.`
 
 func (e env) clusterCommand() *cobra.Command {
 	var o options

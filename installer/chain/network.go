@@ -11,8 +11,9 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
 )
 
-// otherMeshes redirect too: two of us in a pod would send its traffic in circles.
-var otherMeshes = []string{"istio-cni", "linkerd-cni", "kuma-cni", "consul-cni"}
+// OtherMeshes are the plugins that redirect, too: two of us in a pod would send its traffic in
+// circles.
+var OtherMeshes = []string{"istio-cni", "linkerd-cni", "kuma-cni", "consul-cni"}
 
 // multusTypes delegate to the other networks of the directory: a copy of them would delegate to
 // itself.
@@ -173,7 +174,7 @@ func (n *network) chainable() error {
 // mesh says that another mesh's plugin redirects in this network.
 func (n *network) mesh() error {
 	for _, e := range n.chain() {
-		if slices.Contains(otherMeshes, e.kind) {
+		if slices.Contains(OtherMeshes, e.kind) {
 			return refuse(OtherMesh, e.file, "%s runs %s, another mesh's redirect plugin: "+
 				"nothing is written; uninstall %s, or this plugin", e.file, e.kind, e.kind)
 		}

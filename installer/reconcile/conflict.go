@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"time"
@@ -62,20 +61,11 @@ var othersDoing = map[Reason]bool{
 	Reason(chain.Broken): true, Reason(chain.NoNetwork): true, Reason(chain.Unreadable): true,
 }
 
-// remedies are what is known to help against those who write the file, by a word in it.
-var remedies = []struct{ word, remedy string }{
-	{"cilium", "set cni.exclusive=false in Cilium's configuration"},
-	{"aws-cni", "let the AWS VPC CNI's node agent end its updates, or set --way owned"},
-	{"azure-vnet", "set --way owned: Azure CNI writes its file anew"},
-}
-
 // Remedy says what to do about the writer of a file.
 func Remedy(conf node.Conf, file string) string {
 	data, err := os.ReadFile(filepath.Join(conf.Path, file))
-	for _, r := range remedies {
-		if err == nil && bytes.Contains(data, []byte(r.word)) {
-			return r.remedy
-		}
+	if w, known := chain.WriterOf(data); err == nil && known {
+		return w.Remedy
 	}
 	return "find who writes the file, or set --way dropin with a runtime that loads drop-ins, " +
 		"else --way owned"

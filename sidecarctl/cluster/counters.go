@@ -93,8 +93,8 @@ func guarded(m samples) []verdict.Row {
 func (l *look) alive(m samples) []verdict.Row {
 	var rows []verdict.Row
 	if synced, there := m.value("sidecar_cni_cache_synced"); there && synced == 0 {
-		rows = append(rows, withHelp(row("cache", verdict.Warning, "the agent has not heard of its "+
-			"pods"), "its log says whether the API server is silent or forbids it"))
+		rows = append(rows, withHelp(row("cache", verdict.Warning, "the agent has not heard of "+
+			"its pods"), "its log says whether the API server is silent or forbids it"))
 	}
 	last, there := m.value("sidecar_cni_last_pass_timestamp_seconds")
 	if ago := l.options.Now.Sub(time.Unix(int64(last), 0)); there && last > 0 && ago > silence {

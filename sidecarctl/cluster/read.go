@@ -118,6 +118,8 @@ func (q question) explain(err error) error {
 	case apierrors.IsUnauthorized(err):
 		r.what = "the API server does not accept the credentials"
 		r.remedy = "log in again, or choose another context of the kubeconfig"
+	case errors.Is(err, context.Canceled):
+		r.what = "interrupted"
 	case errors.Is(err, context.DeadlineExceeded):
 		r.remedy = "check the network, and whether kubectl cluster-info gets an answer"
 	}

@@ -73,7 +73,7 @@ func (l *look) kept(dir string) verdict.Row {
 					"the agent writes anew", path, path))
 		}
 	}
-	return ok(about, dir+" has a kubeconfig, a token and the API server's certificates, "+
+	return fine(about, dir+" has a kubeconfig, a token and the API server's certificates, "+
 		"for root alone")
 }
 
@@ -87,14 +87,17 @@ func (l *look) expiry(c serviceaccount.Claims, readable bool) verdict.Row {
 	case !readable:
 		return unknown(about, "it has another form than that of a ServiceAccount's", "")
 	case expires.IsZero():
-		return ok(about, "of "+who+"; it does not run out")
+		return fine(about, "of "+who+"; it does not run out")
 	case left <= 0:
 		return wrong(about, fmt.Sprintf("of %s; it ran out %s ago", who, -left), remedy)
 	case left < soon:
 		return warning(about, fmt.Sprintf("of %s; it runs out in %s", who, left), remedy)
 	}
-	age := l.options.Now.Sub(c.Issued.Time()).Round(time.Second)
-	return ok(about, fmt.Sprintf("of %s; issued %s ago, runs out in %s", who, age, left))
+	age := ""
+	if issued := c.Issued.Time(); !issued.IsZero() {
+		age = fmt.Sprintf("issued %s ago, ", l.options.Now.Sub(issued).Round(time.Second))
+	}
+	return fine(about, fmt.Sprintf("of %s; %sit runs out in %s", who, age, left))
 }
 
 // asked asks the API server as the plugin would, for nothing but its version, and returns the time
@@ -109,50 +112,54 @@ func (l *look) asked(ctx context.Context, dir string, token []byte) (time.Time, 
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(authority)
 	client := &http.Client{Timeout: askTimeout, Transport: &http.Transport{DisableKeepAlives: true,
-		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server+"/version", nil)
+		TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: server.Name,
+			MinVersion: tls.VersionTLS12}}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/version", nil)
 	if err != nil {
 		return time.Time{}, wrong(about, err.Error(), "set the chart's apiServer to its URL")
 	}
 	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	answer, err := client.Do(request)
 	if err != nil {
-		return time.Time{}, warning(about, "the plugin would not reach it while the agent is away: "+
-			err.Error(), "set the chart's apiServer to a URL that the node reaches, and look at "+
+		return time.Time{}, warning(about, "the plugin would not reach it while the agent is "+
+			"away: "+err.Error(), "set the chart's apiServer to a URL that the node reaches, and look at "+
 			"the node's network")
 	}
 	defer answer.Body.Close()
 	date, _ := http.ParseTime(answer.Header.Get("Date")) // zero: it has not said
 	switch {
 	case answer.StatusCode == http.StatusUnauthorized:
-		return date, wrong(about, server+" does not accept the plugin's token",
+		return date, wrong(about, server.URL+" does not accept the plugin's token",
 			"see why the agent gets no new one: its log says so")
 	case answer.StatusCode >= http.StatusInternalServerError:
-		return date, warning(about, fmt.Sprintf("%s answers %s", server, answer.Status), "")
+		return date, warning(about, fmt.Sprintf("%s answers %s", server.URL, answer.Status), "")
 	}
-	return date, ok(about, server+" answers the plugin's token")
+	return date, fine(about, server.URL+" answers the plugin's token")
 }
 
-// server is the URL in a kubeconfig.
-func (l *look) server(path string) (string, error) {
+// server is how a kubeconfig says that the API server is reached.
+type server struct {
+	URL  string `json:"server"`
+	Name string `json:"tls-server-name"` // in its certificate; "" is the URL's
+}
+
+func (l *look) server(path string) (server, error) {
 	data, err := l.files.read(path)
 	if err != nil {
-		return "", err
+		return server{}, err
 	}
 	var config struct {
 		Clusters []struct {
-			Cluster struct {
-				Server string `json:"server"`
-			} `json:"cluster"`
+			Cluster server `json:"cluster"`
 		} `json:"clusters"`
 	}
 	if err := yaml.Unmarshal(data, &config); err != nil {
-		return "", fmt.Errorf("read %s: %w", path, err)
+		return server{}, fmt.Errorf("read %s: %w", path, err)
 	}
-	if len(config.Clusters) == 0 || config.Clusters[0].Cluster.Server == "" {
-		return "", fmt.Errorf("read %s: it names no server", path)
+	if len(config.Clusters) == 0 || config.Clusters[0].Cluster.URL == "" {
+		return server{}, fmt.Errorf("read %s: it names no server", path)
 	}
-	return config.Clusters[0].Cluster.Server, nil
+	return config.Clusters[0].Cluster, nil
 }
 
 // clock compares the node's with the API server's, which issues and judges tokens.
@@ -166,7 +173,7 @@ func (l *look) clock(server time.Time, c serviceaccount.Claims) verdict.Row {
 		if off.Abs() > skew {
 			return wrong(about, fmt.Sprintf("it differs by %s from the API server's", off), remedy)
 		}
-		return ok(about, "it agrees with the API server's")
+		return fine(about, "it agrees with the API server's")
 	case issued.IsZero():
 		return unknown(about, "nobody says how late it is", "")
 	case issued.After(l.options.Now.Add(skew)):
@@ -187,7 +194,7 @@ func (l *look) records() verdict.Row {
 	info, err := os.Stat(l.files.at(dir))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return ok(about, dir+" is not there yet: no pod was redirected since the node has started")
+		return fine(about, dir+" is not there yet: no pod was redirected since the node has started")
 	case err != nil:
 		return unknown(about, err.Error(), "run this as root")
 	case !info.IsDir():
@@ -198,5 +205,5 @@ func (l *look) records() verdict.Row {
 		return wrong(about, strings.ReplaceAll(err.Error(), "\n", "; "),
 			"delete the pods whose records they are, so that they are created anew")
 	}
-	return ok(about, fmt.Sprintf("%d in %s", len(all), dir))
+	return fine(about, fmt.Sprintf("%d in %s", len(all), dir))
 }

@@ -131,10 +131,10 @@ func (l *look) runs() verdict.Row {
 	const about = "agent"
 	switch {
 	case l.process.pid != 0 && l.agents > 1:
-		return ok(about, fmt.Sprintf("%d run, as during an update; the youngest has the process "+
+		return fine(about, fmt.Sprintf("%d run, as during an update; the youngest has the process "+
 			"id %d", l.agents, l.process.pid))
 	case l.process.pid != 0:
-		return ok(about, fmt.Sprintf("it runs as process %d%s", l.process.pid,
+		return fine(about, fmt.Sprintf("it runs as process %d%s", l.process.pid,
 			ofVersion(l.process.version)))
 	}
 	return wrong(about, "no process of "+installer+" runs", "see why its pod is not on this "+
@@ -160,7 +160,7 @@ func (l *look) socketAnswers(ctx context.Context) verdict.Row {
 		return warning(about, fmt.Sprintf("%s answers %d: %s", l.agentSocket, status, text),
 			"wait until it has heard of its pods; if that lasts, look at its log")
 	}
-	return ok(about, l.agentSocket+" answers")
+	return fine(about, l.agentSocket+" answers")
 }
 
 // ready asks the agent's page. It listens in the network of its pod, which this process may be in.
@@ -184,7 +184,7 @@ func (l *look) ready(ctx context.Context) verdict.Row {
 	case status != http.StatusOK:
 		return wrong(about, "the agent says: "+text, "")
 	}
-	return ok(about, text)
+	return fine(about, text)
 }
 
 func (l *look) inAgentsNetwork(do func() error) error {

@@ -2,7 +2,9 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -85,7 +87,7 @@ func (l *look) entryAt() []byte {
 		return contents(l.conf, filepath.Join(l.state.Network, chain.DropInName))
 	}
 	var n network
-	_ = json.Unmarshal(contents(l.conf, l.state.Primary), &n) // the state says what is wrong with it
+	_ = json.Unmarshal(contents(l.conf, l.state.Primary), &n) // the state says what is wrong
 	for _, p := range n.Plugins {
 		if typeOf(p) == names.Plugin {
 			return p
@@ -115,7 +117,7 @@ func (l *look) runtimeRows() []verdict.Row {
 	if r.LoadsDropIns() {
 		what += "; it loads drop-ins"
 	}
-	rows := []verdict.Row{ok(about, what)}
+	rows := []verdict.Row{fine(about, what)}
 	if err := r.Refuses(l.confDir, l.binDir); err != nil {
 		rows = append(rows, wrong("directories", err.Error(),
 			"set the chart's platform, or its confDir and binDir"))
@@ -131,13 +133,18 @@ func (l *look) runtimeRows() []verdict.Row {
 		rows = append(rows, wrong("network", "the runtime could not load its configuration as it "+
 			"is now: "+r.LastLoad, "mend the file that it names, in "+l.confDir))
 	default:
-		rows = append(rows, ok("network", "the runtime has one"))
+		rows = append(rows, fine("network", "the runtime has one"))
 	}
 	return rows
 }
 
 // chainRows say what is in the conf directory, and who writes there.
 func (l *look) chainRows() []verdict.Row {
+	if l.options.Preflight && errors.Is(l.confErr, fs.ErrNotExist) {
+		return []verdict.Row{warning("chain", l.confDir+" is not there: no network plugin has "+
+			"written its configuration yet", "install the cluster's network plugin, or name the "+
+			"runtime's own directory by --conf-dir or --platform")}
+	}
 	if l.confErr != nil {
 		return []verdict.Row{wrong("chain", "the directory of the CNI configuration cannot be "+
 			"read: "+l.confErr.Error(), "name the runtime's own by --conf-dir, or --platform")}
@@ -168,11 +175,11 @@ func (l *look) chainRow() verdict.Row {
 	case l.options.Preflight && l.state.Effective:
 		return warning(about, "it is installed already: "+l.state.Text+in, "")
 	case l.options.Preflight && (reason == chain.Absent || reason == chain.Outdated):
-		return ok(about, "a plugin can be chained to "+l.state.Primary+in)
+		return fine(about, "a plugin can be chained to "+l.state.Primary+in)
 	case l.options.Preflight && reason == chain.NoNetwork:
 		return warning(about, l.state.Text, "install the cluster's network plugin")
 	case l.state.Effective:
-		return ok(about, l.state.Text+in)
+		return fine(about, l.state.Text+in)
 	}
 	return wrong(about, l.state.Text+in, "see why the agent does not mend it: the rows agent and "+
 		"ready, and its log")
@@ -194,20 +201,6 @@ func (l *look) inEffect() string {
 	return " (" + strings.Join(types, ", ") + ")"
 }
 
-// writer is somebody else who is known to write to conf directories.
-type writer struct {
-	word, remedy string
-}
-
-var otherWriters = []writer{
-	{"cilium", "have cni.exclusive=false in Cilium's configuration"},
-	{"aws-cni", "let the AWS VPC CNI's node agent end its updates, or set the chart's way to owned"},
-	{"azure-vnet", "set the chart's way to owned: Azure CNI writes its file anew"},
-}
-
-// otherMeshes are plugins that redirect, too.
-var otherMeshes = []string{"istio-cni", "linkerd-cni", "kuma-cni", "consul-cni"}
-
 // writers are the others whose files are in the directory, or whose plugins are beside ours.
 func (l *look) writers() []verdict.Row {
 	const about = "other writers"
@@ -215,17 +208,16 @@ func (l *look) writers() []verdict.Row {
 	for _, f := range l.conf {
 		if name, taken := strings.CutSuffix(f.Name, ".cilium_bak"); taken {
 			rows = append(rows, wrong(about, "Cilium has taken "+name+" out of the directory",
-				otherWriters[0].remedy))
+				"set cni.exclusive=false in Cilium's configuration"))
 		}
 	}
-	for _, w := range otherWriters {
-		if strings.Contains(string(contents(l.conf, l.state.Primary)), w.word) && len(rows) == 0 {
-			rows = append(rows, warning(about, l.state.Primary+" is written by "+w.word+
-				", which may write it anew", w.remedy))
-		}
+	w, known := chain.WriterOf(contents(l.conf, l.state.Primary))
+	if known && len(rows) == 0 {
+		rows = append(rows, warning(about, l.state.Primary+" is written by "+w.Name+
+			", which may write it anew", w.Remedy))
 	}
 	var others []string
-	for _, name := range otherMeshes {
+	for _, name := range chain.OtherMeshes {
 		if _, err := os.Stat(l.files.at(filepath.Join(l.binDir, name))); err == nil {
 			others = append(others, name)
 		}
@@ -242,7 +234,7 @@ func (l *look) writers() []verdict.Row {
 		}
 	}
 	if len(rows) == 0 && len(others) > 0 {
-		rows = append(rows, ok(about, "beside "+l.state.Primary+" there are "+
+		rows = append(rows, fine(about, "beside "+l.state.Primary+" there are "+
 			strings.Join(others, ", ")+", which the runtime does not load"))
 	}
 	return rows

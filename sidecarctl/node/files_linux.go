@@ -20,6 +20,8 @@ const maxFile = 4 << 20
 type files struct {
 	root string // that of the file system as this process sees it
 	host string // the host's, mounted elsewhere; "" if it is nowhere
+
+	inAgent bool // root is that of the agent's container
 }
 
 // at is where a path of the node is, for what has its own name in the agent's container, too.
@@ -30,8 +32,11 @@ func (f files) read(path string) ([]byte, error) { return readFile(f.at(path)) }
 
 // readHost does the same for what the agent's container has only with the host's root directory.
 func (f files) readHost(path string) ([]byte, error) {
-	if f.host != "" {
+	switch {
+	case f.host != "":
 		return readFile(filepath.Join(f.host, path))
+	case f.inAgent:
+		return nil, &fs.PathError{Op: "read", Path: path, Err: fs.ErrNotExist}
 	}
 	return f.read(path)
 }
@@ -41,6 +46,8 @@ func (f files) listHost(pattern string) []string {
 	root := f.root
 	if f.host != "" {
 		root = f.host
+	} else if f.inAgent {
+		return nil
 	}
 	found, _ := filepath.Glob(filepath.Join(root, pattern)) // the patterns are ours
 	for i, path := range found {

@@ -125,9 +125,9 @@ func (a attempt) row(wanted string, all []attempt) verdict.Row {
 		return warning(a.name, "pods that need it are refused: "+strings.Join(a.minor, "; "),
 			"load what is named, or choose another backend")
 	case a.usable:
-		return ok(a.name, a.what)
+		return fine(a.name, a.what)
 	case a.name != wanted:
-		return ok(a.name, "not needed here, and not usable or not tried: "+a.what)
+		return fine(a.name, "not needed here, and not usable or not tried: "+a.what)
 	case !a.lacking:
 		return unknown(a.name, a.what, "run this as root with --probe, or ask the agent: "+
 			"sidecarctl cluster")

@@ -78,13 +78,12 @@ func newLook(ctx context.Context, o Options) *look {
 	l := &look{options: o, files: files{root: cmp.Or(o.Root, "/")}}
 	l.try = l.tryOut
 	l.process, l.agents = l.files.findAgent()
-	if root := l.process.flag("host-root"); root != "" {
-		if _, err := os.Stat(l.files.at(filepath.Join(root, "etc"))); err == nil {
-			l.files.host = l.files.at(root)
-		}
+	l.files.inAgent = l.inAgent()
+	if root := l.process.flag("host-root"); root != "" && l.files.inAgent {
+		l.files.host = l.files.at(root)
 	}
 	l.runDir = cmp.Or(o.RunDir, l.process.flag("run-dir"), names.RunDir)
-	there, _ := installation.Read(l.files.at(l.runDir)) // none, or none that can be read, says nothing
+	there, _ := installation.Read(l.files.at(l.runDir)) // one that cannot be read says nothing
 	platform, known := platforms.Named(cmp.Or(o.Platform, l.process.flag("platform")))
 	l.socket = cmp.Or(o.Socket, l.process.flag("runtime-socket"), there.Socket,
 		platform.RuntimeSocket)
@@ -108,6 +107,17 @@ func newLook(ctx context.Context, o Options) *look {
 		l.agentSocket = l.entry.AgentSocket
 	}
 	return l
+}
+
+// inAgent reports whether this process runs in the agent's container, whose files are not the
+// node's but for what is mounted.
+func (l *look) inAgent() bool {
+	if l.process.pid == 0 {
+		return false
+	}
+	own, err := os.Readlink("/proc/self/ns/mnt")
+	its, err2 := os.Readlink(l.files.at(fmt.Sprintf("/proc/%d/ns/mnt", l.process.pid)))
+	return err == nil && err2 == nil && own == its
 }
 
 // guess goes by the socket that is there. kubeadm's directories are those of most platforms.
@@ -143,7 +153,7 @@ func (l *look) machine() []verdict.Row {
 			name = strings.Trim(value, `"`)
 		}
 	}
-	rows := []verdict.Row{ok("host", fmt.Sprintf("Linux %s, %s", l.release(), name))}
+	rows := []verdict.Row{fine("host", fmt.Sprintf("Linux %s, %s", l.release(), name))}
 	if os.Geteuid() != 0 {
 		rows = append(rows, unknown("rights", "this is not root, which alone can read the chain's "+
 			"credentials, the runtime's socket and namespaces", "run it by sudo"))
@@ -161,10 +171,10 @@ func (l *look) security() verdict.Row {
 			"spc_t may; see docs/security.md")
 	}
 	if l.files.text("/sys/module/apparmor/parameters/enabled") == "Y" {
-		return ok(about, "AppArmor is on; the chart's agent runs unconfined where it enters "+
+		return fine(about, "AppArmor is on; the chart's agent runs unconfined where it enters "+
 			"namespaces ("+loaded+")")
 	}
-	return ok(about, "none that is known to be in the way ("+loaded+")")
+	return fine(about, "none that is known to be in the way ("+loaded+")")
 }
 
 func (l *look) release() string {
@@ -186,7 +196,7 @@ func hostName() string {
 	return name
 }
 
-func ok(about, what string) verdict.Row {
+func fine(about, what string) verdict.Row {
 	return verdict.Row{About: about, Verdict: verdict.OK, What: what}
 }
 

@@ -5,8 +5,8 @@
 //	for _, row := range report.Rows { ... }
 //
 // Be aware:
-//   - It reads, and asks the runtime, the agent and the API server. What may load a kernel module is
-//     left out unless Options.Probe says otherwise.
+//   - It reads, and asks the runtime, the agent and the API server. What may load a kernel module
+//     is left out unless Options.Probe says otherwise.
 //   - It is run as root on the node, or in the agent's container, which sees less: what is not
 //     mounted there is a row with the verdict unknown.
 package node

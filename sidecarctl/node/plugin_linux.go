@@ -40,12 +40,12 @@ func (l *look) plugin() verdict.Row {
 	what := path + ofVersion(versionOf(l.files.at(path)))
 	switch same, err := l.isAgents(path); {
 	case err != nil:
-		return ok(about, what+"; not compared with the agent's own")
+		return fine(about, what+"; not compared with the agent's own")
 	case !same:
 		return wrong(about, what+"; it is not the one that the agent has brought along",
 			"remove it; the agent's next pass writes it anew")
 	}
-	return ok(about, what+", the agent's own")
+	return fine(about, what+", the agent's own")
 }
 
 // isAgents compares the plugin with the one in the agent's image.
@@ -120,7 +120,7 @@ func (l *look) directories() []verdict.Row {
 				"is root without the right to write in directories of others", dir.path, stat.Uid),
 				"let root own it, or set the chart's extraCapabilities to {DAC_OVERRIDE}"))
 		default:
-			rows = append(rows, ok(dir.about, dir.path+" can be written"))
+			rows = append(rows, fine(dir.about, dir.path+" can be written"))
 		}
 	}
 	return rows
@@ -131,7 +131,7 @@ func (l *look) guard() verdict.Row {
 	const about = "guard"
 	socket := cmp.Or(l.options.NRI, l.process.flag("nri-socket"), "/var/run/nri/nri.sock")
 	if l.process.flag("guard") == "off" {
-		return ok(about, "it is off, by the agent's flag --guard")
+		return fine(about, "it is off, by the agent's flag --guard")
 	}
 	info, err := os.Stat(l.files.at(socket))
 	switch {
@@ -141,12 +141,12 @@ func (l *look) guard() verdict.Row {
 		return wrong(about, "the runtime has no socket of NRI at "+socket+", and --guard=refuse "+
 			"wants one", "switch NRI on in the runtime's configuration: docs/platforms.md")
 	case err != nil:
-		return ok(about, "the runtime has no socket of NRI at "+socket+": there is no guard, and "+
+		return fine(about, "the runtime has no socket of NRI at "+socket+": there is no guard, and "+
 			"everything else works")
 	case info.Mode().Type() != fs.ModeSocket:
 		return wrong(about, socket+" is no socket", "set the chart's guard.socket")
 	}
-	return ok(about, "the runtime has NRI at "+socket)
+	return fine(about, "the runtime has NRI at "+socket)
 }
 
 // versions say whether the programs are of one version.
@@ -159,5 +159,5 @@ func (l *look) versions() verdict.Row {
 		return warning("versions", what, "wait for the agent's next pass, which brings the plugin "+
 			"up to date; else look at its log")
 	}
-	return ok("versions", what)
+	return fine("versions", what)
 }
