@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/cluster"
-	"github.com/sidecar-cni/sidecar-cni/sidecarctl/target"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
 )
 
@@ -23,7 +22,7 @@ func (e env) clusterCommand() *cobra.Command {
 	var o options
 	look := cluster.Options{}
 	c := &cobra.Command{Use: "cluster", Short: "what the API server knows of all nodes",
-		Long: clusterAbout,
+		Long: clusterAbout, PreRunE: func(*cobra.Command, []string) error { return o.check() },
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usagef("cluster %q: it takes no name; what is known of one node, "+
@@ -32,22 +31,19 @@ func (e env) clusterCommand() *cobra.Command {
 			return nil
 		}}
 	f := c.Flags()
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "how the API server is reached, as for kubectl")
-	f.StringVar(&o.context, "context", "", "context of the kubeconfig")
+	o.reach(c)
 	f.StringVarP(&o.output, "output", "o", string(view.Text), "text, json or yaml")
-	f.StringVar(&look.Namespace, "agent-namespace", "",
-		"namespace of the agents; all are searched by default")
 	f.BoolVar(&look.All, "all", false, "list the nodes where all is well, too")
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		look.Namespace = o.agentNamespace
 		if n := look.Namespace; n != "" && len(validation.IsDNS1123Label(n)) > 0 {
 			return usagef("--agent-namespace %q: want the name of a namespace", n)
 		}
-		client, _, err := target.Client(o.kubeconfig, o.context)
-		if err != nil {
+		if err := o.connect(); err != nil {
 			return err
 		}
 		look.Now = time.Now()
-		report, err := cluster.Look(c.Context(), client, look)
+		report, err := cluster.Look(c.Context(), o.cluster.Client, look)
 		if err != nil {
 			return err
 		}

@@ -189,10 +189,10 @@ func listed(files string) (side, error) {
 
 // comparison is what compare shows.
 type comparison struct {
-	A         string   `json:"a"`
-	B         string   `json:"b"`
-	Same      bool     `json:"same"` // no packet differs but on purpose
-	Sentences []string `json:"differences,omitempty"`
+	A         string   `json:"a"`                     // what the first side is
+	B         string   `json:"b"`                     // what the second is
+	Same      bool     `json:"same"`                  // no packet differs but on purpose
+	Sentences []string `json:"differences,omitempty"` // each a sentence about some packets
 }
 
 func newComparison(a, b side) comparison {

@@ -72,10 +72,10 @@ func TestCompareThenAndNow(t *testing.T) {
 		"changed":   {`, "traffic.sidecar.istio.io/excludeInboundPorts": "9"`, false, "to port 9", 3},
 		"no record": {"", true, "its node has no record of it", 1},
 	} {
-		c := &cluster{objects: map[string]string{webPath: web(row.annotations)},
-			dirs: node(t, entry)}
+		c := &apiServer{objects: map[string]string{webPath: web(row.annotations)},
+			dirs: nodeDirs(t, entry)}
 		if !row.unknown {
-			c.dirs = node(t, entry, started(t))
+			c.dirs = nodeDirs(t, entry, started(t))
 		}
 		out, stderr, code := c.ask(t, "compare", "shop/web-0")
 		if code != row.code || !strings.Contains(flat(out+stderr), row.want) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"os"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/cluster"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/node"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/watch"
 )
@@ -46,7 +49,10 @@ What only a node knows can be said: the pod's nameservers by ` + "`--nameserver`
 all pods by ` + "`--entry`" + `, a file with the plugin's entry as it is in a node's chain. Without, pods have the addresses of documentation
 (192.0.2.10 and 2001:db8::10), and the cluster sets nothing.
 
-The examples are about this Deployment:
+` + "`node`" + ` looks at the machine that it runs on, or by its agent at another, ` + "`cluster`" + ` at what the API server knows; the examples show
+nodes whose kernel has no table nat.
+
+The other examples are about this Deployment:
 
 `
 )
@@ -64,6 +70,37 @@ var examples = map[string][][]string{
 	"compare": {
 		{"compare", "istio-init:-p 15001 -z 15006 -u 1337 -i * -b * -d 15090,15021,15020", "web.yaml"},
 	},
+}
+
+// reports are of commands that show what is on a machine or in a cluster: the page has one that
+// was kept, in testdata, in the form of -o json.
+var reports = map[string]func() view.Texter{
+	"node":    func() view.Texter { return &node.Report{} },
+	"cluster": func() view.Texter { return &cluster.Report{} },
+}
+
+func shown(t *testing.T, name string, report view.Texter) string {
+	t.Helper()
+	data, err := os.ReadFile("testdata/" + name + ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(report); err != nil {
+		t.Fatal(err)
+	}
+	var asText, asJSON bytes.Buffer
+	if err := view.Show(&asJSON, view.JSON, false, report); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(data), asJSON.String()); diff != "" {
+		t.Errorf("%s.json is not what -o json writes (-want +got):\n%s", name, diff)
+	}
+	if err := view.Show(&asText, view.Text, false, report); err != nil {
+		t.Fatal(err)
+	}
+	return asText.String()
 }
 
 func TestPage(t *testing.T) {
@@ -89,6 +126,10 @@ func TestPage(t *testing.T) {
 		}
 		if c.Name() == "watch" {
 			block(&b, "", "$ sidecarctl watch shop/web-0\n"+watched(t))
+			b.WriteString("\n")
+		}
+		if report := reports[c.Name()]; report != nil {
+			block(&b, "", "$ sidecarctl "+c.Name()+"\n"+shown(t, c.Name(), report()))
 			b.WriteString("\n")
 		}
 		block(&b, "", flagsOf(c))

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/onnode"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
 )
 
 // A question is asked of the kernel under a pod: here, if this is the pod's node, else by this
@@ -170,9 +171,9 @@ var notPassedOn = []string{"filename", "namespace", "kubeconfig", "context", "ag
 
 // passedOn is the command line by which an agent is asked the same.
 func passedOn(c *cobra.Command, agent onnode.Agent) []string {
-	args := []string{c.Name(), "--output=json"}
-	if agent.HostRoot != "" {
-		args = append(args, "--"+hostRootFlag+"="+agent.HostRoot)
+	args := []string{c.Name(), "--output=" + string(view.JSON)}
+	if root := agent.Told(hostRootFlag); root != "" && c.Flags().Lookup(hostRootFlag) != nil {
+		args = append(args, "--"+hostRootFlag+"="+root)
 	}
 	c.Flags().Visit(func(f *pflag.Flag) {
 		value := f.Value.String()

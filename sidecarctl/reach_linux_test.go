@@ -34,8 +34,8 @@ func TestKernelsAreAskedByTheAgent(t *testing.T) {
 		}
 	})
 	pod.Dial(t, netns.Call{Network: "udp", To: netip.MustParseAddrPort("192.0.2.7:53")})
-	c := &cluster{objects: map[string]string{webPath: web("")},
-		dirs: node(t, `{"type": "sidecar-cni"}`, recordedIn(t, pod))}
+	c := &apiServer{objects: map[string]string{webPath: web("")},
+		dirs: nodeDirs(t, `{"type": "sidecar-cni"}`, recordedIn(t, pod))}
 	for name, row := range map[string]struct {
 		args []string
 		want string
@@ -55,9 +55,9 @@ func TestKernelsAreAskedByTheAgent(t *testing.T) {
 // What nobody can answer says who could.
 func TestPodsThatAreNowhere(t *testing.T) {
 	t.Parallel()
-	c := &cluster{objects: map[string]string{webPath: web(""),
+	c := &apiServer{objects: map[string]string{webPath: web(""),
 		"/api/v1/namespaces/shop/pods/new": strings.ReplaceAll(web(""), `"nodeName": "node-1", `, "")},
-		dirs: node(t, `{"type": "sidecar-cni"}`)}
+		dirs: nodeDirs(t, `{"type": "sidecar-cni"}`)}
 	for name, row := range map[string]struct {
 		args []string
 		want string

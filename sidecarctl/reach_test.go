@@ -24,7 +24,7 @@ func TestWhatIsPassedOn(t *testing.T) {
 	}
 	want := []string{"watch", "--output=json", "--host-root=/host", "--existing=true",
 		"--for=1m30s", "--nameserver=10.0.0.1,10.0.0.2,10.0.0.3", "--port=53"}
-	if diff := cmp.Diff(want, passedOn(c, onnode.Agent{HostRoot: "/host"})); diff != "" {
+	if diff := cmp.Diff(want, passedOn(c, onnode.Agent{Args: []string{"run", "--host-root=/host"}})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -11,6 +11,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/cluster"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/node"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/watch"
 )
 
 // answers has what each command writes with -o json: a value of the answer's type; nil is text only.
@@ -19,6 +23,10 @@ var answers = map[string]any{
 	"explain": explanations{},
 	"trace":   ways{},
 	"rules":   listings{},
+	"compare": comparison{},
+	"watch":   watch.Event{},
+	"node":    node.Report{},
+	"cluster": cluster.Report{},
 }
 
 const schemaPage = "../docs/sidecarctl-json.md"
@@ -36,6 +44,9 @@ func TestSchema(t *testing.T) {
 	t.Parallel()
 	page := schemaHead
 	for _, c := range (env{}).commands() {
+		if c.Hidden {
+			continue
+		}
 		answer, ok := answers[c.Name()]
 		if !ok {
 			t.Errorf("%s: its answer is not in the table of this test", c.Name())

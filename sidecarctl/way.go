@@ -39,8 +39,8 @@ type kernelWay struct {
 	// Unknown says why the packet could not be sent; "": it was, and Way and Comparison are known.
 	Unknown string `json:"unknown,omitempty"`
 
-	Way        nftrace.Way        `json:"way"`
-	Comparison nftrace.Comparison `json:"comparison"`
+	Way        nftrace.Way        `json:"way"`        // how the kernel took it
+	Comparison nftrace.Comparison `json:"comparison"` // that with how it was played
 }
 
 // parts reports whether the kernel did something else than was played.

@@ -42,24 +42,24 @@ type Report struct {
 
 // Node is what was found about one.
 type Node struct {
-	Name    string        `json:"name"`
-	Verdict verdict.Word  `json:"verdict"` // the worst of its rows
-	Rows    []verdict.Row `json:"rows"`    // never none
-	Agent   *Agent        `json:"agent,omitempty"`
+	Name    string        `json:"name"`            // as the API server has it
+	Verdict verdict.Word  `json:"verdict"`         // the worst of its rows
+	Rows    []verdict.Row `json:"rows"`            // never none
+	Agent   *Agent        `json:"agent,omitempty"` // what it reports; nil if nothing was read
 }
 
 // Agent is what a node's agent reports. Counters are by the words of the metrics' labels.
 type Agent struct {
-	Pod      string         `json:"pod"`      // NAMESPACE/NAME
-	Image    string         `json:"image"`    // as its pod has it
-	Ready    bool           `json:"ready"`    // its pod is
-	Reason   string         `json:"reason"`   // of docs/installer.md; "" if it was not read
-	Way      string         `json:"way"`      // of the entry into the chain; "" if there is none
-	Backends []string       `json:"backends"` // that work there
-	Commands map[string]int `json:"commands"` // "ADD redirected", "ADD failed bad_annotations", ...
-	Findings map[string]int `json:"findings"` // pods by what the last look has found
-	Repairs  map[string]int `json:"repairs"`  // by their results
-	Guard    map[string]int `json:"guard"`    // sandboxes by the guard's decision
+	Pod      string         `json:"pod"`                // NAMESPACE/NAME
+	Image    string         `json:"image"`              // as its pod has it
+	Ready    bool           `json:"ready"`              // its pod is
+	Reason   string         `json:"reason,omitempty"`   // of docs/installer.md; "" if it was not read
+	Way      string         `json:"way,omitempty"`      // of the entry into the chain; "" if there is none
+	Backends []string       `json:"backends,omitempty"` // that work there
+	Commands map[string]int `json:"commands,omitempty"` // "ADD redirected", "ADD failed bad_annotations", ...
+	Findings map[string]int `json:"findings,omitempty"` // pods by what the last look has found
+	Repairs  map[string]int `json:"repairs,omitempty"`  // by their results
+	Guard    map[string]int `json:"guard,omitempty"`    // sandboxes by the guard's decision
 }
 
 // The labels of what the chart makes.

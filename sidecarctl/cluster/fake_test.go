@@ -48,11 +48,11 @@ func (a *api) serve(t *testing.T) *rest.RESTClient {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	client, _, err := target.Client(file, "")
+	connected, err := target.Connect(file, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return client
+	return connected.Client
 }
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {

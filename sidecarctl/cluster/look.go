@@ -44,8 +44,8 @@ type pages struct {
 	err     error  // the pages were not read
 }
 
-// read reads the lists. One that may not be read is a row; if all are refused or nobody answers,
-// that is the error.
+// read reads the lists. One that may not be read is a row. The error is about nodes that are not
+// listed for another reason than rights.
 func (l *look) read(ctx context.Context) error {
 	var err error
 	l.nodes, err = list[node](ctx, l.client, question{path: "/api/v1/nodes", resource: "nodes"})

@@ -122,8 +122,8 @@ func (l *look) asked(ctx context.Context, dir string, token []byte) (time.Time, 
 	answer, err := client.Do(request)
 	if err != nil {
 		return time.Time{}, warning(about, "the plugin would not reach it while the agent is "+
-			"away: "+err.Error(), "set the chart's apiServer to a URL that the node reaches, and look at "+
-			"the node's network")
+			"away: "+err.Error(), "set the chart's apiServer to a URL that the node reaches, and "+
+			"look at the node's network")
 	}
 	defer answer.Body.Close()
 	date, _ := http.ParseTime(answer.Header.Get("Date")) // zero: it has not said
@@ -194,7 +194,8 @@ func (l *look) records() verdict.Row {
 	info, err := os.Stat(l.files.at(dir))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fine(about, dir+" is not there yet: no pod was redirected since the node has started")
+		return fine(about, dir+" is not there yet: no pod was redirected since the node has "+
+			"started")
 	case err != nil:
 		return unknown(about, err.Error(), "run this as root")
 	case !info.IsDir():

@@ -24,6 +24,7 @@ type attempt struct {
 	lacking bool   // it was found not to work; neither this nor usable is that nobody knows
 
 	modules []string // that are lacking, or may be
+	blocked []string // that are there and may not be loaded
 	minor   []string // what some pods need and do not get
 }
 
@@ -70,7 +71,7 @@ func (l *look) attempt(ctx context.Context, name string, modules []Module, fixed
 		unseen = nil
 	}
 	if blocked := in(modules, name, Blocked); len(blocked) > 0 {
-		a.lacking, a.modules = true, blocked
+		a.lacking, a.blocked = true, blocked
 		a.what = "modules that may not be loaded, by modprobe.d or kernel.modules_disabled: " +
 			strings.Join(blocked, ", ")
 		return a
@@ -140,7 +141,12 @@ func (a attempt) remedy(all []attempt) string {
 	names := slices.DeleteFunc(slices.Clone(a.modules), func(name string) bool {
 		return name == "" || strings.Contains(name, " ")
 	})
-	if len(names) > 0 {
+	switch {
+	case len(a.blocked) > 0:
+		remedy = "take what forbids them out of the node's modprobe.d; where " +
+			"kernel.modules_disabled is 1, name them in /etc/modules-load.d/sidecar-cni.conf " +
+			"and boot the node anew"
+	case len(names) > 0:
 		remedy = "modprobe -a " + strings.Join(names, " ") + ", and name them in " +
 			"/etc/modules-load.d/sidecar-cni.conf"
 	}

@@ -13,6 +13,7 @@ package node
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/verdict"
@@ -87,4 +88,15 @@ func (r Report) Text(p *view.Page) {
 		p.Heading(r.Node + ": all is well")
 	}
 	verdict.Text(p, r.Rows)
+	if len(r.Modules) == 0 {
+		return
+	}
+	p.Blank()
+	p.Heading("Kernel modules that rules may need")
+	var rows [][]string
+	for _, m := range r.Modules {
+		rows = append(rows, []string{m.Name, string(m.State),
+			m.For + " (" + strings.Join(m.Backends, ", ") + ")"})
+	}
+	p.Table(2, rows)
 }

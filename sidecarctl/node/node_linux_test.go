@@ -59,7 +59,7 @@ var situations = map[string]situation{
 		m.write(t, "proc/modules", modulesLoaded("nft_redir"))
 		m.write(t, modDir+"/modules.dep", "kernel/net/netfilter/nft_redir.ko.zst: x\n")
 		m.write(t, "etc/modprobe.d/hardening.conf", "install nft-redir /bin/false\n")
-	}, "nftables", verdict.Wrong, "may not be loaded, by modprobe.d"},
+	}, "nftables", verdict.Wrong, "nft_redir take what forbids them out of the node's modprobe.d"},
 	"a backend that some pods miss": {func(_ *testing.T, m *machine) {
 		m.lacks = map[string][]redirect.Lack{"nftables": {{Feature: "IPv6", Cause: errNothing,
 			Minor: true}}}

@@ -141,8 +141,8 @@ func (l *look) guard() verdict.Row {
 		return wrong(about, "the runtime has no socket of NRI at "+socket+", and --guard=refuse "+
 			"wants one", "switch NRI on in the runtime's configuration: docs/platforms.md")
 	case err != nil:
-		return fine(about, "the runtime has no socket of NRI at "+socket+": there is no guard, and "+
-			"everything else works")
+		return fine(about, "the runtime has no socket of NRI at "+socket+": there is no guard, "+
+			"and everything else works")
 	case info.Mode().Type() != fs.ModeSocket:
 		return wrong(about, socket+" is no socket", "set the chart's guard.socket")
 	}

@@ -29,9 +29,9 @@ type Agents struct {
 
 // Agent is the pod of one agent.
 type Agent struct {
-	Namespace, Name string // of the pod
-	Node            string // that it runs on
-	HostRoot        string // where its container has the host's root directory; "" if nowhere
+	Namespace, Name string   // of the pod
+	Node            string   // that it runs on
+	Args            []string // of its container
 
 	config *rest.Config
 	server *url.URL
@@ -48,6 +48,7 @@ type agentPod struct {
 	Spec struct {
 		NodeName   string `json:"nodeName"`
 		Containers []struct {
+			Name string   `json:"name"`
 			Args []string `json:"args"`
 		} `json:"containers"`
 	} `json:"spec"`
@@ -117,7 +118,7 @@ func (a Agents) list(ctx context.Context, node string) ([]Agent, error) {
 	slices.SortStableFunc(items, agentPod.compare)
 	agents := make([]Agent, len(items))
 	for i, p := range items {
-		agents[i] = Agent{p.Metadata.Namespace, p.Metadata.Name, p.Spec.NodeName, p.hostRoot(),
+		agents[i] = Agent{p.Metadata.Namespace, p.Metadata.Name, p.Spec.NodeName, p.args(),
 			a.Config, a.Client.Get().URL()}
 	}
 	return agents, nil
@@ -135,13 +136,20 @@ func (a Agents) explain(err error) error {
 	return fmt.Errorf("find agents: %w", err)
 }
 
-// hostRoot is what the agent is told by its arguments.
-func (p agentPod) hostRoot() string {
+func (p agentPod) args() []string {
 	for _, c := range p.Spec.Containers {
-		for _, arg := range c.Args {
-			if root, ok := strings.CutPrefix(arg, "--host-root="); ok {
-				return root
-			}
+		if c.Name == container {
+			return c.Args
+		}
+	}
+	return nil
+}
+
+// Told returns the value that the agent was given for a flag; "" if it was given none.
+func (a Agent) Told(flag string) string {
+	for _, arg := range a.Args {
+		if value, ok := strings.CutPrefix(arg, "--"+flag+"="); ok {
+			return value
 		}
 	}
 	return ""

@@ -52,8 +52,8 @@ const (
 
 // Event is what is reported.
 type Event struct {
-	Time       time.Time   `json:"time"`
-	Kind       Kind        `json:"event"`
+	Time       time.Time   `json:"time"`                 // when it was read
+	Kind       Kind        `json:"event"`                // what it is about: began, existing, ended, lost, note or done
 	Connection *Connection `json:"connection,omitempty"` // of Began, Existing and Ended
 	Lost       uint64      `json:"lost,omitempty"`       // of Lost: how many
 	Text       string      `json:"text,omitempty"`       // of Note
@@ -62,9 +62,9 @@ type Event struct {
 
 // Summary is what was seen in all.
 type Summary struct {
-	Began uint64 `json:"began"`
-	Ended uint64 `json:"ended"`
-	Lost  uint64 `json:"lost"` // events
+	Began uint64 `json:"began"` // connections that began
+	Ended uint64 `json:"ended"` // connections that ended
+	Lost  uint64 `json:"lost"`  // events
 	// Connections that were let go, because more were open than are remembered: their ends are not
 	// reported.
 	Forgotten uint64 `json:"forgotten,omitempty"`
@@ -83,16 +83,16 @@ const (
 
 // Party is one side of a connection.
 type Party struct {
-	Who Who     `json:"who"`
+	Who Who     `json:"who"`           // app, proxy, peer or pod
 	UID *uint32 `json:"uid,omitempty"` // of the socket's owner; nil: it was gone, or is elsewhere
 }
 
 // Connection is one of TCP, or an exchange of UDP.
 type Connection struct {
-	ID       uint64         `json:"id"` // the number of its beginning; the end has the same
-	Protocol string         `json:"protocol"`
-	From     Party          `json:"from"`
-	Source   netip.AddrPort `json:"source"`
+	ID       uint64         `json:"id"`             // the number of its beginning; the end has the same
+	Protocol string         `json:"protocol"`       // TCP or UDP
+	From     Party          `json:"from"`           // who opened it
+	Source   netip.AddrPort `json:"source"`         // from where
 	To       netip.AddrPort `json:"to"`             // as the sender wrote it
 	WentTo   netip.AddrPort `json:"wentTo"`         // what the rules have made of it
 	Zone     uint16         `json:"zone,omitempty"` // of connection tracking
@@ -108,7 +108,7 @@ type Connection struct {
 	Outcome      string `json:"outcome,omitempty"`      // see the constants below
 	Milliseconds int64  `json:"milliseconds,omitempty"` // of TCP; 0: it was there before
 	Sent         *Count `json:"sent,omitempty"`         // nil: the namespace does not count
-	Received     *Count `json:"received,omitempty"`
+	Received     *Count `json:"received,omitempty"`     // as Sent, the other way
 }
 
 // The outcomes of a connection.
@@ -125,6 +125,6 @@ const (
 
 // Count is what was sent in one direction.
 type Count struct {
-	Packets uint64 `json:"packets"`
-	Bytes   uint64 `json:"bytes"`
+	Packets uint64 `json:"packets"` // how many
+	Bytes   uint64 `json:"bytes"`   // in them, headers included
 }

@@ -23,9 +23,9 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/onnode"
 )
 
-// A cluster answers as an API server does, with one node, whose agent runs this program. The other
+// An apiServer answers for a cluster with one node, whose agent runs this program. The other
 // half of exec is the one that container runtimes have.
-type cluster struct {
+type apiServer struct {
 	objects map[string]string // by their paths
 	dirs    onnode.Dirs       // of the node
 	exec    error             // instead of running anything
@@ -45,7 +45,7 @@ const agentList = `{"kind": "PodList", "items": [
 {"metadata": {"namespace": "mesh", "name": "pending", "creationTimestamp": "2026-01-04T00:00:00Z"},
  "spec": {"nodeName": "node-1"}, "status": {"phase": "Pending"}}]}`
 
-func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (c *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refuse := func(code int, reason string) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
@@ -78,7 +78,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // ExecInContainer runs this program as the agent's image has it.
-func (c *cluster) ExecInContainer(ctx context.Context, _, _, container string, cmd []string,
+func (c *apiServer) ExecInContainer(ctx context.Context, _, _, container string, cmd []string,
 	in io.Reader, out, stderr io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize,
 	_ time.Duration) error {
 	if c.exec != nil {
@@ -94,8 +94,8 @@ func (c *cluster) ExecInContainer(ctx context.Context, _, _, container string, c
 	return nil
 }
 
-// node makes the directories of a node: the agent's, and a chain with our entry.
-func node(t *testing.T, entry string, records ...record.Record) onnode.Dirs {
+// nodeDirs makes the directories of a node: the agent's, and a chain with our entry.
+func nodeDirs(t *testing.T, entry string, records ...record.Record) onnode.Dirs {
 	t.Helper()
 	d := onnode.Dirs{Run: t.TempDir(), Conf: t.TempDir()}
 	if entry != "" {
@@ -118,7 +118,7 @@ func write(t *testing.T, path, text string) {
 }
 
 // ask runs the program against the cluster, as somebody does who is no root on any node.
-func (c *cluster) ask(t *testing.T, args ...string) (stdout, stderr string, code int) {
+func (c *apiServer) ask(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	server := httptest.NewServer(c)
 	t.Cleanup(server.Close)
@@ -182,7 +182,7 @@ func TestWhatANodeKnows(t *testing.T) {
 		template = "/apis/apps/v1/namespaces/shop/statefulsets/web"
 	)
 	rows := map[string]struct {
-		cluster    func(*cluster)
+		cluster    func(*apiServer)
 		pod, entry string
 		args       []string
 		want, not  []string
@@ -197,30 +197,30 @@ func TestWhatANodeKnows(t *testing.T) {
 		"an entry that nobody can read": {entry: `{"type": "sidecar-cni", "backend": 7}`,
 			want: []string{learned + ": read ", "backend"}},
 		"no entry": {want: []string{learned + ": no file of ", "is it installed on this node?"}},
-		"annotated outside of the template": {entry: plain, cluster: func(c *cluster) {
+		"annotated outside of the template": {entry: plain, cluster: func(c *apiServer) {
 			c.objects[template] = `{"metadata": {"annotations": {` +
 				`"traffic.sidecar.istio.io/excludeOutboundPorts": "80"}}}`
 		}, want: []string{`excludeOutboundPorts: "80" is an annotation of the StatefulSet web ` +
 			`itself, which no pod gets`, "spec.template.metadata.annotations"}},
-		"no agent": {entry: plain, cluster: func(c *cluster) { c.objects["agents"] = `{}` },
+		"no agent": {entry: plain, cluster: func(c *apiServer) { c.objects["agents"] = `{}` },
 			want: []string{learned + ": no agent of sidecar-cni runs on node node-1", unknown}},
-		"exec is forbidden": {entry: plain, cluster: func(c *cluster) { c.refused = 403 },
+		"exec is forbidden": {entry: plain, cluster: func(c *apiServer) { c.refused = 403 },
 			want: []string{`verbs create and get for pods/exec in namespace "mesh"`, unknown}},
-		"an agent without the tool": {entry: plain, cluster: func(c *cluster) {
+		"an agent without the tool": {entry: plain, cluster: func(c *apiServer) {
 			c.exec = errors.New(`exec: "/sidecarctl": stat /sidecarctl: no such file or directory`)
 		}, want: []string{"agent mesh/agent-1 of node node-1", "of an older version: update it"}},
-		"an agent that knows no such command": {entry: plain, cluster: func(c *cluster) {
+		"an agent that knows no such command": {entry: plain, cluster: func(c *apiServer) {
 			c.exec = exec.CodeExitError{Err: errors.New("exit"), Code: 2}
 		}, want: []string{"agent mesh/agent-1 of node node-1: it failed, and did not say why"}},
 		"somebody has --entry": {entry: setting, args: []string{"--entry", "testdata/entry.json"},
 			want: []string{unknown}, not: []string{"3306"},
-			cluster: func(c *cluster) { c.exec = errors.New("asked all the same") }},
+			cluster: func(c *apiServer) { c.exec = errors.New("asked all the same") }},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := &cluster{objects: map[string]string{webPath: web(row.pod)},
-				dirs: node(t, row.entry, started(t))}
+			c := &apiServer{objects: map[string]string{webPath: web(row.pod)},
+				dirs: nodeDirs(t, row.entry, started(t))}
 			if row.cluster != nil {
 				row.cluster(c)
 			}
