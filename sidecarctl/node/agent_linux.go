@@ -25,7 +25,7 @@ import (
 const (
 	installer    = "sidecar-cni-installer"
 	askTimeout   = 3 * time.Second
-	maxAnswer    = 64 << 10
+	maxAnswer    = 1 << 20
 	defaultPages = "9466"
 )
 
@@ -163,28 +163,33 @@ func (l *look) socketAnswers(ctx context.Context) verdict.Row {
 	return fine(about, l.agentSocket+" answers")
 }
 
-// ready asks the agent's page. It listens in the network of its pod, which this process may be in.
 func (l *look) ready(ctx context.Context) verdict.Row {
 	const about = "ready"
-	var status int
-	var text string
-	ask := func() error {
+	switch status, text, err := l.page(ctx, "readyz"); {
+	case err != nil:
+		return unknown(about, "the agent's page /readyz was not read: "+err.Error(),
+			"run this as root on the node, or see sidecarctl cluster")
+	case status != http.StatusOK:
+		return wrong(about, "the agent says: "+text, "see the other rows that are wrong, and its "+
+			"log; docs/installer.md explains the reason")
+	default:
+		return fine(about, text)
+	}
+}
+
+// page reads a page of the agent. It listens in the network of its pod, which this process may be
+// in.
+func (l *look) page(ctx context.Context, name string) (status int, text string, err error) {
+	err = l.inAgentsNetwork(func() error {
 		conn, err := (&net.Dialer{Timeout: askTimeout}).DialContext(ctx, "tcp",
 			net.JoinHostPort("127.0.0.1", l.process.listen))
 		if err != nil {
 			return err
 		}
-		status, text, err = get(ctx, conn, "http://agent/readyz")
+		status, text, err = get(ctx, conn, "http://agent/"+name)
 		return err
-	}
-	switch err := l.inAgentsNetwork(ask); {
-	case err != nil:
-		return unknown(about, "the agent's page /readyz was not read: "+err.Error(),
-			"run this as root on the node, or see sidecarctl cluster")
-	case status != http.StatusOK:
-		return wrong(about, "the agent says: "+text, "")
-	}
-	return fine(about, text)
+	})
+	return status, text, err
 }
 
 func (l *look) inAgentsNetwork(do func() error) error {

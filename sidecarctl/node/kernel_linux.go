@@ -37,7 +37,13 @@ func (l *look) kernel(ctx context.Context) ([]Module, []verdict.Row) {
 	modules := moduleList(from)
 	var attempts []attempt
 	for _, name := range redirect.Backends {
-		attempts = append(attempts, l.attempt(ctx, name, modules, from.fixed))
+		a := l.attempt(ctx, name, modules, from.fixed)
+		for i, m := range modules {
+			if from.fixed && a.usable && slices.Contains(m.Backends, name) {
+				modules[i].State = BuiltIn
+			}
+		}
+		attempts = append(attempts, a)
 	}
 	wanted := cmp.Or(l.options.Backend, l.configured)
 	if wanted == "" || wanted == auto {

@@ -100,6 +100,9 @@ func TestWhatIsTriedOut(t *testing.T) {
 				!strings.Contains(one.What+one.Remedy, row.want) {
 				t.Errorf("tried %v, %+v", m.tried, one)
 			}
+			if _, err := os.Stat(m.path("proc/modules")); err != nil && r.Modules[0].State != BuiltIn {
+				t.Errorf("%+v in a kernel that loads none", r.Modules[0])
+			}
 		})
 	}
 }
@@ -219,5 +222,39 @@ func TestVersionOf(t *testing.T) {
 	}
 	if v := versionOf("/etc/passwd"); v != "" {
 		t.Errorf("a file that is no program has version %q", v)
+	}
+}
+
+// In the agent's container the node's modules are seen where its root directory is mounted.
+func TestInTheAgentsContainer(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	ns, err := os.Readlink("/proc/self/ns/mnt")
+	must(t, err)
+	must(t, os.MkdirAll(m.path("proc/4711/ns"), 0o700))
+	must(t, os.Symlink(ns, m.path("proc/4711/ns/mnt")))
+	m.write(t, "host/etc/os-release", "PRETTY_NAME=\"Host OS\"\n")
+	for _, row := range []struct {
+		flags []string
+		first string
+		os    string
+		state State
+	}{
+		{nil, "mnt:[1]", "an unknown system", Unseen},
+		{[]string{"--host-root=/host"}, "mnt:[1]", "Host OS", Unseen},
+		{nil, ns, "Test OS 1", Absent}, // the agent runs on the node itself
+	} {
+		m.remove(t, "proc/1")
+		must(t, os.MkdirAll(m.path("proc/1/ns"), 0o700))
+		must(t, os.Symlink(row.first, m.path("proc/1/ns/mnt")))
+		m.write(t, "proc/modules", "other 1 0 - Live 0x0\n")
+		args := append([]string{"/sidecar-cni-installer", "run"}, row.flags...)
+		m.write(t, "proc/4711/cmdline", strings.Join(args, "\x00")+"\x00")
+		m.skip["agent"], m.skip["runtime"] = true, true
+		r := m.look(t)
+		if what := r.about("host")[0].What; !strings.HasSuffix(what, row.os) ||
+			r.Modules[0].State != row.state {
+			t.Errorf("%v, %s: %s, %+v", row.flags, row.first, what, r.Modules[0])
+		}
 	}
 }

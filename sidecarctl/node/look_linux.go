@@ -68,7 +68,7 @@ func (l *look) report(ctx context.Context) Report {
 	} else {
 		r.Rows = append(r.Rows, l.directories()...)
 	}
-	r.Rows = append(r.Rows, l.guard())
+	r.Rows = append(r.Rows, l.guard(ctx))
 	return r
 }
 
@@ -115,9 +115,14 @@ func (l *look) inAgent() bool {
 	if l.process.pid == 0 {
 		return false
 	}
+	const mounts = "/proc/%d/ns/mnt"
 	own, err := os.Readlink("/proc/self/ns/mnt")
-	its, err2 := os.Readlink(l.files.at(fmt.Sprintf("/proc/%d/ns/mnt", l.process.pid)))
-	return err == nil && err2 == nil && own == its
+	its, err2 := os.Readlink(l.files.at(fmt.Sprintf(mounts, l.process.pid)))
+	if err != nil || err2 != nil || own != its {
+		return false
+	}
+	first, err := os.Readlink(l.files.at(fmt.Sprintf(mounts, 1)))
+	return l.process.pid == 1 || err != nil || first != own // else the agent is in no container
 }
 
 // guess goes by the socket that is there. kubeadm's directories are those of most platforms.

@@ -152,6 +152,14 @@ var situations = map[string]situation{
 	"no NRI, and it is wanted": {func(_ *testing.T, m *machine) {
 		m.flags = []string{"--guard=refuse"}
 	}, "guard", verdict.Wrong, "switch NRI on"},
+	"a guard that is away": {func(t *testing.T, m *machine) {
+		m.metrics = "# TYPE x gauge\nsidecar_cni_guard_connected 0\n"
+		m.nri(t)
+	}, "guard", verdict.Warning, "the guard is not connected"},
+	"a guard that is there": {func(t *testing.T, m *machine) {
+		m.metrics = "# TYPE x gauge\nsidecar_cni_guard_connected 1\n"
+		m.nri(t)
+	}, "guard", verdict.OK, "the guard is connected"},
 	"SELinux": {func(t *testing.T, m *machine) { m.write(t, "sys/fs/selinux/enforce", "1") },
 		"security modules", verdict.Warning, "seLinuxType"},
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -126,8 +127,8 @@ func (l *look) directories() []verdict.Row {
 	return rows
 }
 
-// guard says whether the runtime has what the guard connects to.
-func (l *look) guard() verdict.Row {
+// guard says whether the runtime has what the guard connects to, and whether that is connected.
+func (l *look) guard(ctx context.Context) verdict.Row {
 	const about = "guard"
 	socket := cmp.Or(l.options.NRI, l.process.flag("nri-socket"), "/var/run/nri/nri.sock")
 	if l.process.flag("guard") == "off" {
@@ -146,7 +147,19 @@ func (l *look) guard() verdict.Row {
 	case info.Mode().Type() != fs.ModeSocket:
 		return wrong(about, socket+" is no socket", "set the chart's guard.socket")
 	}
-	return fine(about, "the runtime has NRI at "+socket)
+	if l.process.pid == 0 {
+		return fine(about, "the runtime has NRI at "+socket)
+	}
+	_, metrics, err := l.page(ctx, "metrics")
+	switch {
+	case err != nil:
+		return fine(about, "the runtime has NRI at "+socket+"; whether the guard is connected, "+
+			"the agent was not asked")
+	case strings.Contains("\n"+metrics+"\n", "\nsidecar_cni_guard_connected 0\n"):
+		return warning(about, "the guard is not connected to "+socket, "the agent's log says why; "+
+			"see docs/guard.md")
+	}
+	return fine(about, "the guard is connected to "+socket)
 }
 
 // versions say whether the programs are of one version.

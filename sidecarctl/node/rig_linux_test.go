@@ -25,7 +25,8 @@ type machine struct {
 	options Options
 	runtime *criserver.Runtime
 	api     *apiserver.Server
-	ready   string                     // what the agent's page says
+	ready   string // what the agent's page says
+	metrics string
 	lacks   map[string][]redirect.Lack // by backend
 	tryErr  error                      // in place of that
 	tried   []string                   // backends
@@ -152,6 +153,9 @@ func (m *machine) runAgent(t *testing.T) {
 		}
 		fmt.Fprintln(w, m.ready)
 	})
+	pages.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, m.metrics)
+	})
 	address := serve(t, "tcp", "127.0.0.1:0", pages)
 	agent := http.NewServeMux()
 	agent.HandleFunc("/v1/healthz", func(http.ResponseWriter, *http.Request) {})
@@ -165,6 +169,13 @@ func (m *machine) runAgent(t *testing.T) {
 	must(t, os.Symlink("/proc/self/ns/net", m.path("proc/4711/ns/net")))
 	must(t, os.Symlink("/sidecar-cni-installer", m.path("proc/4711/exe")))
 	must(t, os.Symlink(m.path("image"), m.path("proc/4711/root")))
+}
+
+// nri has the runtime listen for NRI.
+func (m *machine) nri(t *testing.T) {
+	t.Helper()
+	must(t, os.MkdirAll(m.path("var/run/nri"), 0o700))
+	serve(t, "unix", m.path("var/run/nri/nri.sock"), http.NotFoundHandler())
 }
 
 func serve(t *testing.T, network, address string, h http.Handler) string {
