@@ -137,7 +137,7 @@ func TestTraceWait(t *testing.T) {
 		e := env{args: inPod(pod, "trace", "--wait", "--count", "2", "--to", "10.10.0.43:80", "-o",
 			"json"), stdout: write, stderr: io.Discard}
 		code := e.run(t.Context())
-		write.Close()
+		_ = write.Close()
 		done <- code
 	}()
 	for traced := false; !traced; { // until it listens

@@ -59,8 +59,8 @@ func (r Request) sendHere(ctx context.Context, nodes []*os.File) (Way, error) {
 		return Way{}, err
 	}
 	defer heard.close()
-	table := fmt.Sprint(tablePrefix, s.tuple.source.Port())
-	tracing, err := arm(table, rulesFor(s.tuple, s.in))
+	table := newTable(fmt.Sprint(s.tuple.source.Port()), rulesFor(s.tuple, s.in))
+	tracing, err := table.arm()
 	if err != nil {
 		return Way{}, err
 	}
@@ -70,7 +70,7 @@ func (r Request) sendHere(ctx context.Context, nodes []*os.File) (Way, error) {
 	if err := s.send(); err != nil {
 		return Way{}, err
 	}
-	return s.follow(ctx, heard, newTracker(table, rules, name))
+	return s.follow(ctx, heard, newTracker(table.name, rules, name))
 }
 
 // attempts is how often another port is chosen where conntrack knows the first one: what was
@@ -171,13 +171,13 @@ func Follow(ctx context.Context, n *podns.Namespace, f Filter, found func(Way) e
 		if heard, err = listen(); err != nil {
 			return err
 		}
-		table := fmt.Sprintf("%swait-%08x", tablePrefix, rand.Uint32())
-		tracing, err := arm(table, f.rules())
+		table := newTable(fmt.Sprintf("wait-%08x", rand.Uint32()), f.rules())
+		tracing, err := table.arm()
 		if err != nil {
 			heard.close()
 			return err
 		}
-		t, closing = newTracker(table, rules, name), func() {
+		t, closing = newTracker(table.name, rules, name), func() {
 			tracing.Close()
 			heard.close()
 		}

@@ -64,14 +64,16 @@ type Filter struct {
 
 // Way is how the kernel took a packet.
 type Way struct {
-	Protocol    string         `json:"protocol"`       // TCP or UDP
-	Source      netip.AddrPort `json:"source"`         // at the start
-	Destination netip.AddrPort `json:"destination"`    // at the start
-	In          string         `json:"in,omitempty"`   // the interface through which it entered
-	Out         string         `json:"out,omitempty"`  // or by which it would have left
-	Rules       []Rule         `json:"rules"`          // that it met, in order
-	End         End            `json:"end"`            // of its way
-	Lost        uint64         `json:"lost,omitempty"` // messages of the kernel that were not read in time
+	Protocol    string         `json:"protocol"`      // TCP or UDP
+	Source      netip.AddrPort `json:"source"`        // at the start
+	Destination netip.AddrPort `json:"destination"`   // at the start
+	In          string         `json:"in,omitempty"`  // the interface through which it entered
+	Out         string         `json:"out,omitempty"` // or by which it would have left
+	Rules       []Rule         `json:"rules"`         // that it met, in order
+	End         End            `json:"end"`           // of its way
+
+	// Lost counts reports that found no room: with any, Rules may have holes.
+	Lost uint64 `json:"lost,omitempty"`
 
 	protocol redirect.Protocol
 }

@@ -174,11 +174,22 @@ func (f Filter) rules() []tracingRule {
 // change it (NFT_TABLE_F_OWNER, linux/netfilter/nf_tables.h).
 const tableFlagOwner = 2
 
-// arm writes a tracing table, which lasts as long as the socket that it returns.
-func arm(name string, rules []tracingRule) (*wire.Socket, error) {
+// tracingTable is a table that lasts as long as the socket that wrote it.
+type tracingTable struct {
+	name  string
+	flags uint32
+	rules []tracingRule
+}
+
+func newTable(name string, rules []tracingRule) tracingTable {
+	return tracingTable{tablePrefix + name, tableFlagOwner, rules}
+}
+
+// arm writes the table, which the kernel removes when the socket that it returns is closed.
+func (t tracingTable) arm() (*wire.Socket, error) {
 	s, err := wire.Dial(unix.NETLINK_NETFILTER)
 	if err == nil {
-		if err = write(s, name, rules); err != nil {
+		if err = t.write(s); err != nil {
 			s.Close()
 		}
 	}
@@ -194,31 +205,10 @@ func arm(name string, rules []tracingRule) (*wire.Socket, error) {
 	return nil, fmt.Errorf("write the tracing rules: %w", err)
 }
 
-func write(s *wire.Socket, name string, rules []tracingRule) error {
-	messages := []wire.Message{batch(unix.NFNL_MSG_BATCH_BEGIN),
-		message(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|unix.NLM_F_EXCL,
-			wire.String(unix.NFTA_TABLE_NAME, name),
-			wire.Number(unix.NFTA_TABLE_FLAGS, tableFlagOwner))}
-	for _, c := range tracingChains {
-		hook, err := wire.Nest(unix.NFTA_CHAIN_HOOK, wire.Number(unix.NFTA_HOOK_HOOKNUM, c.hook),
-			wire.Number(unix.NFTA_HOOK_PRIORITY, uint32(c.priority)))
-		if err != nil {
-			return err
-		}
-		const accept = 1
-		messages = append(messages, message(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE,
-			wire.String(unix.NFTA_CHAIN_TABLE, name), wire.String(unix.NFTA_CHAIN_NAME, c.name),
-			hook, wire.Number(unix.NFTA_CHAIN_POLICY, accept),
-			wire.String(unix.NFTA_CHAIN_TYPE, "filter")))
-	}
-	for _, r := range rules {
-		exprs, err := expressions(r.exprs)
-		if err != nil {
-			return err
-		}
-		messages = append(messages, message(unix.NFT_MSG_NEWRULE,
-			unix.NLM_F_CREATE|unix.NLM_F_APPEND, wire.String(unix.NFTA_RULE_TABLE, name),
-			wire.String(unix.NFTA_RULE_CHAIN, r.chain), exprs))
+func (t tracingTable) write(s *wire.Socket) error {
+	messages, err := t.messages()
+	if err != nil {
+		return err
 	}
 	messages[len(messages)-1].Flags |= unix.NLM_F_ACK
 	answers, err := s.Exchange(append(messages, batch(unix.NFNL_MSG_BATCH_END)))
@@ -237,6 +227,36 @@ func write(s *wire.Socket, name string, rules []tracingRule) error {
 		return errors.New("the kernel did not confirm it")
 	}
 	return nil
+}
+
+// messages begin a transaction that writes the table.
+func (t tracingTable) messages() ([]wire.Message, error) {
+	messages := []wire.Message{batch(unix.NFNL_MSG_BATCH_BEGIN),
+		message(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|unix.NLM_F_EXCL,
+			wire.String(unix.NFTA_TABLE_NAME, t.name),
+			wire.Number(unix.NFTA_TABLE_FLAGS, t.flags))}
+	for _, c := range tracingChains {
+		hook, err := wire.Nest(unix.NFTA_CHAIN_HOOK, wire.Number(unix.NFTA_HOOK_HOOKNUM, c.hook),
+			wire.Number(unix.NFTA_HOOK_PRIORITY, uint32(c.priority)))
+		if err != nil {
+			return nil, err
+		}
+		const accept = 1
+		messages = append(messages, message(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE,
+			wire.String(unix.NFTA_CHAIN_TABLE, t.name), wire.String(unix.NFTA_CHAIN_NAME, c.name),
+			hook, wire.Number(unix.NFTA_CHAIN_POLICY, accept),
+			wire.String(unix.NFTA_CHAIN_TYPE, "filter")))
+	}
+	for _, r := range t.rules {
+		exprs, err := expressions(r.exprs)
+		if err != nil {
+			return nil, err
+		}
+		messages = append(messages, message(unix.NFT_MSG_NEWRULE,
+			unix.NLM_F_CREATE|unix.NLM_F_APPEND, wire.String(unix.NFTA_RULE_TABLE, t.name),
+			wire.String(unix.NFTA_RULE_CHAIN, r.chain), exprs))
+	}
+	return messages, nil
 }
 
 func batch(kind uint16) wire.Message {

@@ -1,0 +1,123 @@
+package nftrace
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/wire"
+	"github.com/sidecar-cni/sidecar-cni/test/netns"
+)
+
+// A kernel that does not know the owner flag refuses the table, as this one does with a flag that
+// nobody knows.
+func TestAKernelWithoutTheFlagIsRefused(t *testing.T) {
+	t.Parallel()
+	netns.New(t).Do(t, func() {
+		table := newTable("test", nil)
+		table.flags |= 1 << 30
+		if s, err := table.arm(); !errors.Is(err, ErrOldKernel) {
+			t.Errorf("got %v, %v", s, err)
+		}
+	})
+}
+
+// reported is what the kernel says of a packet that comes to a chain.
+func reported(from uint16, chain string) event {
+	return event{id: uint32(from), table: "inet t", chain: chain, handle: 1,
+		kind: unix.NFT_TRACETYPE_RULE, verdict: "continue", headed: true, tuple: tuple{
+			redirect.TCP, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), from),
+			netip.MustParseAddrPort("192.0.2.2:80")}}
+}
+
+func noName(uint32) string { return "" }
+
+// Packets that never come to an end are not kept for ever, nor are their names.
+func TestATrackerIsBounded(t *testing.T) {
+	t.Parallel()
+	tr := newTracker("t", known{}, noName)
+	const packets = 3 * maxIDs
+	for from := range uint16(packets) {
+		if way := tr.add(reported(from, firstOut)); way != nil {
+			t.Fatalf("packet %d has ended: %+v", from, way)
+		}
+	}
+	if len(tr.ways) > maxWays || len(tr.order) > maxWays || len(tr.ids) > maxIDs {
+		t.Errorf("%d ways, %d in order, %d names", len(tr.ways), len(tr.order), len(tr.ids))
+	}
+	if want := uint64(packets - maxWays); tr.forgotten != want {
+		t.Errorf("forgot %d, want %d", tr.forgotten, want)
+	}
+	if way := tr.add(reported(packets-1, lastIn)); way == nil || way.End.Kind != Stays {
+		t.Errorf("the last one ended as %+v", way)
+	}
+}
+
+// A packet that is sent again went nowhere at first.
+func TestAPacketThatIsSentAgain(t *testing.T) {
+	t.Parallel()
+	tr := newTracker("t", known{}, noName)
+	tr.add(reported(1, firstOut))
+	if way := tr.add(reported(1, firstOut)); way == nil || way.End.Kind != Gone {
+		t.Errorf("the first attempt ended as %+v", way)
+	}
+	if way := tr.add(reported(1, lastForward)); way == nil || way.End.Kind != Leaves {
+		t.Errorf("the second ended as %+v", way)
+	}
+}
+
+// Reports about packets that somebody else traces are left alone.
+func TestOthersTraces(t *testing.T) {
+	t.Parallel()
+	tr := newTracker("t", known{}, noName)
+	e := reported(1, "c")
+	e.table = "ip other"
+	if way := tr.add(e); way != nil || len(tr.ways) > 0 {
+		t.Errorf("got %+v, and %d ways", way, len(tr.ways))
+	}
+}
+
+// FuzzReports reads what no kernel sends.
+func FuzzReports(f *testing.F) {
+	message := func(data []byte) []byte {
+		m := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+len(data)))
+		m = binary.NativeEndian.AppendUint16(m, wire.NFTables|unix.NFT_MSG_TRACE)
+		return append(append(m, make([]byte, 10)...), data...)
+	}
+	header := make([]byte, 40)
+	header[0] = 6 << 4
+	attrs, err := netlink.MarshalAttributes([]netlink.Attribute{
+		wire.String(unix.NFTA_TRACE_TABLE, "t"), wire.String(unix.NFTA_TRACE_CHAIN, firstOut),
+		wire.Number(unix.NFTA_TRACE_TYPE, unix.NFT_TRACETYPE_RULE),
+		wire.Bytes(unix.NFTA_TRACE_RULE_HANDLE, make([]byte, 8)),
+		wire.Bytes(unix.NFTA_TRACE_NETWORK_HEADER, header),
+		wire.Bytes(unix.NFTA_TRACE_TRANSPORT_HEADER, make([]byte, 4)),
+		wire.Bytes(unix.NFTA_TRACE_VERDICT, []byte{8, 0, 1, 0, 255, 255, 255, 253}),
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(message(append([]byte{unix.NFPROTO_INET, 0, 0, 0}, attrs...)))
+	f.Add(message([]byte{1}))
+	f.Add([]byte{16, 0, 0})
+	f.Fuzz(func(t *testing.T, datagram []byte) {
+		messages, err := parse(datagram)
+		if err != nil {
+			return
+		}
+		tr := newTracker("t", known{}, noName)
+		for _, m := range messages {
+			if e, ok := newEvent(m); ok {
+				tr.add(e)
+			}
+		}
+		if len(tr.ways) > len(messages) {
+			t.Errorf("%d ways of %d messages", len(tr.ways), len(messages))
+		}
+	})
+}
