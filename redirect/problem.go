@@ -7,9 +7,9 @@ import (
 
 // Problem is a difference between the rules that should be in a kernel and those that are.
 type Problem struct {
-	Where string // the chain, the routing policy or the interface
-	Rule  int    // counted from 1; 0: not about a rule
-	What  string // how they differ, in words
+	Where string `json:"where"`          // the chain, the routing policy or the interface
+	Rule  int    `json:"rule,omitempty"` // counted from 1; 0: not about a rule
+	What  string `json:"what"`           // how they differ, in words
 }
 
 func (p Problem) String() string {

@@ -101,6 +101,28 @@ func uidOf(part string) string {
 	return strings.ReplaceAll(uid, "_", "-")
 }
 
+// ContainerIn reads /proc/<pid>/cgroup and returns the id of the pod's container that the process is
+// in: what stands below the pod, without what runtimes put around it; "" of one that is in no pod.
+func ContainerIn(cgroups string) string {
+	for line := range strings.Lines(cgroups) {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		_, path, _ := strings.Cut(rest, ":")
+		inPod := false
+		for part := range strings.FieldsFuncSeq(path,
+			func(r rune) bool { return r == '/' || r == ':' }) {
+			switch {
+			case !inPod:
+				inPod = uidOf(part) != ""
+			case part == "cri-containerd": // a runtime's name of its own, before a colon
+			default:
+				id := strings.TrimSuffix(part, ".scope")
+				return id[strings.LastIndexByte(id, '-')+1:]
+			}
+		}
+	}
+	return ""
+}
+
 // initProcesses are the processes of a pod that were not started by another one in it, but by the
 // runtime. CRI-O's conmon can be in the pod's cgroup; then it is in the host's network, and those
 // that it started count.

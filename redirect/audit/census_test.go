@@ -18,6 +18,29 @@ func FuzzCgroups(f *testing.F) {
 	})
 }
 
+func TestContainersByTheirCgroups(t *testing.T) {
+	t.Parallel()
+	const pod = "0f6f3c1e-2f6a-4d0e-9a53-7765622d3030"
+	for cgroups, want := range map[string]string{
+		"0::/kubepods.slice/kubepods-pod0f6f_3c1e.slice/cri-containerd-0a1b.scope":             "0a1b",
+		"0::/kubepods.slice/kubepods-pod0f6f.slice/crio-0a1b.scope/container":                  "0a1b",
+		"0::/kubepods/burstable/pod" + pod + "/0a1b":                                           "0a1b",
+		"0::/../../kubepods-burstable-pod0f6f.slice/cri-containerd-0a1b.scope":                 "0a1b",
+		"12:cpu,cpuacct:/kubepods.slice/kubepods-pod0f6f.slice/docker-0a1b.scope\n0::/system":  "0a1b",
+		"3:memory:/system.slice/containerd.service/kubepods-pod0f6f.slice:cri-containerd:0a1b": "0a1b",
+		"0::/kubepods/pod" + pod + "/0a1b/docker/77":                                           "0a1b",
+		"0::/docker/77/kubelet.slice/kubelet-kubepods-pod0f6f.slice/cri-containerd-0a1b.scope": "0a1b",
+		"0::/kubepods/pod" + pod: "",
+		"0::/init.scope":         "",
+		"0::/":                   "",
+		"":                       "",
+	} {
+		if got := ContainerIn(cgroups + "\n"); got != want {
+			t.Errorf("%s: container %q, want %q", cgroups, got, want)
+		}
+	}
+}
+
 func TestAgeOfAProcess(t *testing.T) {
 	t.Parallel()
 	c := newCensus("/proc", nil)

@@ -65,7 +65,7 @@ func (a Auditor) Judge(ctx context.Context, at *Place, pod Pod) Judgement {
 	}
 	known := at.Record
 	if known == nil {
-		known = a.recordIn(at.NS.ID)
+		known = RecordIn(a.Records, at.NS.ID) // of an ADD that has ended meanwhile
 	}
 	j := a.compare(ctx, comparison{at: at, pod: pod, record: known,
 		words: "rules of sidecar-cni redirect it, the first in " + redirections[0].Where})

@@ -20,15 +20,14 @@ func RecordsOf(dir record.Dir, heads []record.Record, uid string) []record.Recor
 	return its
 }
 
-// recordIn returns the record about a namespace that was written since the search began, as by an
-// ADD that has ended meanwhile; nil without one.
-func (a Auditor) recordIn(id podns.ID) *record.Record {
-	heads, _ := a.Records.Heads() // what cannot be read is no record of this namespace
+// RecordIn returns the record about a namespace, as of now; nil without one.
+func RecordIn(dir record.Dir, id podns.ID) *record.Record {
+	heads, _ := dir.Heads() // what cannot be read is no record of this namespace
 	for _, head := range heads {
 		if IDOf(head.Netns) != id {
 			continue
 		}
-		if one, err := a.Records.Read(head.Attachment); err == nil {
+		if one, err := dir.Read(head.Attachment); err == nil {
 			return &one
 		}
 	}

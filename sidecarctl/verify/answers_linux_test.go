@@ -1,0 +1,206 @@
+package verify_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/audit"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/verify"
+	"github.com/sidecar-cni/sidecar-cni/test/netns"
+)
+
+// Which pods bypass the mesh (istio/istio#55913): those that are redirected are only counted.
+func TestWhichPodsBypassTheMesh(t *testing.T) {
+	t.Parallel()
+	fine, open := newPod(t, nil, nil), newPod(t, nil, nil)
+	for _, p := range []*pod{fine, open} {
+		p.run(proxy)
+	}
+	open.ask.Name = "shop/web-1"
+	open.Run(t, "", "nft", "flush", "ruleset")
+	left := verify.Look(t.Context(), verify.Question{Name: "shop/web-2",
+		Judged: &audit.Judgement{Finding: audit.Excluded, Why: "its namespace is excluded"}})
+	all := verify.Answers{fine.look(), open.look(), left, verify.NotOurs("shop/db-0", "no sidecar"),
+		verify.NotReached("shop/web-3", errors.New("by cgroup: the pod has no process"), nil)}
+	const want = `shop/web-1   missing
+  no rule in its network namespace redirects to the sidecar: its traffic goes
+  past the sidecar; remedy: delete the pod to have it created anew; with
+  repair.mode=repair the agent redirects such pods itself
+
+shop/web-2   excluded
+  its namespace is excluded; remedy: move the pod, or take the namespace off the
+  list of excluded ones, if this is not meant
+
+shop/web-3   unreachable
+  its network namespace was not found: by cgroup: the pod has no process
+
+1 of 5 pods redirected as they should be; not in the mesh: 1
+`
+	if diff := cmp.Diff(want, text(t, all...)); diff != "" || !all.Amiss() {
+		t.Errorf("amiss: %v, (-want +got):\n%s", all.Amiss(), diff)
+	}
+	if rest := (verify.Answers{all[0], all[2], all[3]}); rest.Amiss() {
+		t.Error("what somebody wanted is amiss")
+	}
+}
+
+func TestAPodThatIsNotInTheMesh(t *testing.T) {
+	t.Parallel()
+	answer := verify.NotOurs("shop/db-0", "no sidecar was injected")
+	const want = "shop/db-0   not in the mesh: no sidecar was injected\n"
+	if got := text(t, answer); got != want || answer.Amiss() {
+		t.Errorf("amiss: %v, %q, want %q", answer.Amiss(), got, want)
+	}
+}
+
+// Who only has a network namespace has no more than what is in it.
+func TestANamespaceWithoutARecord(t *testing.T) {
+	t.Parallel()
+	p := newPod(t, nil, nil)
+	p.run(proxy)
+	p.ask.Auditor.Records, p.ask.Pod.UID, p.ask.Pod.Addrs = "/nowhere", "", nil
+	if got := text(t, p.look()); !strings.Contains(got,
+		"redirected, all rules as the pod asks for, without a record\n") {
+		t.Errorf("got\n%s", got)
+	}
+	p.ask.Pod.Mistake = errors.New("nobody knows what it asks for")
+	answer := p.look()
+	if answer.Rules.Finding != audit.Foreign || len(answer.Ports) > 0 || answer.Amiss() {
+		t.Errorf("got %+v", answer)
+	}
+}
+
+func TestProcessesThatAreNotSeen(t *testing.T) {
+	t.Parallel()
+	p := newPod(t, nil, nil)
+	p.run(proxy)
+	for proc, want := range map[string]string{"": "hostPID", t.TempDir(): "hostPID",
+		"/nowhere": "no such file"} {
+		p.ask.Proc = proc
+		answer := p.look()
+		if len(answer.Lacks) != 1 || !strings.Contains(answer.Lacks[0], want) || answer.Amiss() ||
+			len(answer.Ports) != 2 || answer.Ports[0].Listeners[0].UID != 1337 {
+			t.Errorf("with %q: %+v", proc, answer)
+		}
+		if shown := text(t, answer); !strings.Contains(shown, "not looked at: its processes: ") {
+			t.Errorf("with %q:\n%s", proc, shown)
+		}
+	}
+}
+
+// An agent with repair.mode=off has neither the rights nor the host's processes, and says so.
+func TestWhatAnAgentWithoutRightsLacks(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("SIDECAR_CNI_TEST_LACKS") != "" {
+		fmt.Println(strings.Join(verify.Lacks("/proc"), "\n"))
+		return
+	}
+	netns.RequireRoot(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "unshare", "--pid", "--fork", "--mount-proc",
+		"setpriv", "--bounding-set=-sys_admin,-sys_ptrace",
+		self, "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), "SIDECAR_CNI_TEST_LACKS=yes")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, want := range []string{"the capabilities SYS_ADMIN, SYS_PTRACE\n", "they take hostPID\n",
+		"set it to report"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("it lacks %q:\n%s", want, out)
+		}
+	}
+	if strings.Contains(string(out), "NET_ADMIN") {
+		t.Errorf("it has that:\n%s", out)
+	}
+	// Here nothing is missing but what this machine may not have mounted.
+	for _, lack := range verify.Lacks("/proc") {
+		if strings.Contains(lack, "capabilities") {
+			t.Errorf("here: %s", lack)
+		}
+	}
+}
+
+// A pod with a user namespace of its own has other numbers for its users than the node.
+func TestAPodWithAUserNamespace(t *testing.T) {
+	t.Parallel()
+	p := newPod(t, nil, nil)
+	pid := p.start(with(proxy, as(101337, 101337)))
+	played := t.TempDir()
+	dir := filepath.Join(played, fmt.Sprint(pid))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"ns", "fd", "status", "cgroup"} {
+		err := os.Symlink(fmt.Sprintf("/proc/%d/%s", pid, file), filepath.Join(dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"uid_map", "gid_map"} {
+		err := os.WriteFile(filepath.Join(dir, file), []byte("         0     100000      65536\n"),
+			0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.ask.Proc = played
+	if got := text(t, p.look()); !strings.Contains(got, ":15001     uid 1337\n") ||
+		strings.Contains(got, "loop") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+// A process may call itself anything.
+func TestNamesOfProcessesAreHarmless(t *testing.T) {
+	t.Parallel()
+	p := newPod(t, nil, nil)
+	p.run(proxy, process{Name: "\x1b[31mx\ny", UID: 1337, GID: 1337})
+	answer := p.look()
+	if len(answer.Findings) != 1 || answer.Findings[0].Kind != verify.AboutProcess {
+		t.Fatalf("findings %+v", answer.Findings)
+	}
+	if got := text(t, answer); strings.Contains(got, "\x1b") || strings.Contains(got, "\ny") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestManyProcesses(t *testing.T) {
+	t.Parallel()
+	p := newPod(t, nil, nil)
+	p.run(proxy)
+	for range 10 {
+		p.run(process{Name: "worker", UID: 1337, GID: 1337})
+	}
+	answer := p.look()
+	last := answer.Findings[len(answer.Findings)-1]
+	if len(answer.Findings) != 9 || last.What != "and 2 processes more" {
+		t.Errorf("findings %+v", answer.Findings)
+	}
+}
+
+// Ports that are excluded, and groups that are not captured, leave fewer places to listen at.
+func TestOnlyPortsThatRulesLeadToAreAskedFor(t *testing.T) {
+	t.Parallel()
+	p := newPod(t, map[string]string{
+		"traffic.sidecar.istio.io/includeOutboundIPRanges": "",
+		"traffic.sidecar.istio.io/includeInboundPorts":     "",
+	}, nil)
+	for _, port := range p.look().Ports {
+		if port.Number == redirect.Defaults().Ports.Outbound {
+			t.Errorf("asked for %+v", port)
+		}
+	}
+}
