@@ -101,8 +101,8 @@ func uidOf(part string) string {
 	return strings.ReplaceAll(uid, "_", "-")
 }
 
-// ContainerIn reads /proc/<pid>/cgroup and returns the id of the pod's container that the process is
-// in: what stands below the pod, without what runtimes put around it; "" of one that is in no pod.
+// ContainerIn reads /proc/<pid>/cgroup and returns the id of the pod's container: what stands below
+// the pod, without what runtimes put around it; "" of a process that is in no pod.
 func ContainerIn(cgroups string) string {
 	for line := range strings.Lines(cgroups) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")

@@ -29,8 +29,8 @@ type Question struct {
 
 	Proc string // where the node's /proc is; "" if nowhere
 
-	// The id of the proxy's container, without its runtime's prefix. Without it the container counts
-	// in which somebody listens on the proxy's ports.
+	// The id of the proxy's container, without its runtime's prefix. Without it that container
+	// counts in which somebody listens on the proxy's ports.
 	Proxy string
 }
 
@@ -84,8 +84,10 @@ type look struct {
 
 // inside is what a namespace has.
 type inside struct {
-	addrs []netip.Addr                           // on other interfaces than lo, link-local ones left out
-	takes map[redirect.Protocol][]sockets.Socket // that receive what is sent to their ports
+	// On other interfaces than lo, link-local ones left out.
+	addrs []netip.Addr
+	// That receive what is sent to their ports.
+	takes map[redirect.Protocol][]sockets.Socket
 }
 
 // read reads it. An error about sockets leaves the addresses.
@@ -181,22 +183,21 @@ func (a *Answer) port(l look, e endpoint, owners map[uint32]*Process) {
 	ports := l.policy.Ports
 	p := Port{Number: e.port, Protocol: e.protocol.String(), For: purpose(e.port, ports),
 		Transparent: e.transparent, Effect: e.silence(ports)}
-	families := l.inside.families()
-	for _, f := range families {
-		found := false
+	for _, f := range l.inside.families() {
 		for _, to := range e.destinations(f, l.inside) {
+			found := false
 			for _, s := range l.inside.takes[e.protocol] {
 				if s.Receives(netip.AddrPortFrom(to, e.port)) {
 					found = true
 					p.add(s, l.processes.ids, owners)
 				}
 			}
-		}
-		if !found {
-			p.Unheard = append(p.Unheard, f.String())
+			if !found {
+				p.Unheard = append(p.Unheard, to.String())
+			}
 		}
 	}
-	if len(p.Unheard) == len(families) {
+	if len(p.Listeners) == 0 {
 		p.Unheard = nil
 	}
 	a.Ports = append(a.Ports, p)
@@ -225,37 +226,37 @@ func loopback(f redirect.Family) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 }
 
-func (p *Port) add(s sockets.Socket, ids identities, owners map[uint32]*Process) {
+func (x *Port) add(s sockets.Socket, ids identities, owners map[uint32]*Process) {
 	one := Listener{Address: s.Local.Addr().String(), UID: ids.users.inside(s.UID),
 		Transparent: s.Transparent, Process: owners[s.Inode]}
-	if !slices.ContainsFunc(p.Listeners, func(l Listener) bool {
+	if !slices.ContainsFunc(x.Listeners, func(l Listener) bool {
 		return l.Address == one.Address && l.UID == one.UID && l.Process == one.Process
 	}) {
-		p.Listeners = append(p.Listeners, one)
+		x.Listeners = append(x.Listeners, one)
 	}
 }
 
 // finding says what is wrong with who listens; nil if nothing is.
-func (p *Port) finding() *Finding {
-	f := &Finding{Wrong: true, Kind: AboutListener, Port: p.Number}
-	opaque := slices.ContainsFunc(p.Listeners, func(l Listener) bool {
+func (x *Port) finding() *Finding {
+	f := &Finding{Wrong: true, Kind: AboutListener, Port: x.Number}
+	opaque := slices.ContainsFunc(x.Listeners, func(l Listener) bool {
 		return l.Transparent != nil && !*l.Transparent
 	})
 	switch {
-	case len(p.Listeners) == 0:
-		f.What = fmt.Sprintf("nobody listens on port %d (%s): %s", p.Number, p.For, p.Effect)
+	case len(x.Listeners) == 0:
+		f.What = fmt.Sprintf("nobody listens on port %d (%s): %s", x.Number, x.For, x.Effect)
 		f.Remedy = "see in its log whether the proxy is up"
-	case p.Transparent && opaque:
+	case x.Transparent && opaque:
 		f.What = fmt.Sprintf("the listener on port %d is not transparent: what enters is dropped",
-			p.Number)
+			x.Number)
 		f.Remedy = "the proxy has to know that the mode is TPROXY (annotation " +
 			"sidecar.istio.io/interceptionMode when it is injected), and needs the capability " +
 			"NET_ADMIN"
-	case len(p.Unheard) > 0:
-		f.What = fmt.Sprintf("nobody listens on port %d (%s) for %s: %s", p.Number, p.For,
-			strings.Join(p.Unheard, " and "), p.Effect)
-		f.Remedy = "have the proxy listen for both families (of istio, dual stack), or give the " +
-			"pod no address of that family"
+	case len(x.Unheard) > 0:
+		f.What = fmt.Sprintf("nobody listens on port %d (%s) at %s: %s", x.Number, x.For,
+			strings.Join(x.Unheard, " and "), x.Effect)
+		f.Remedy = "have the proxy listen at every address, of both families if the pod has both " +
+			"(in istio, dual stack)"
 	default:
 		return nil
 	}

@@ -41,7 +41,7 @@ func TestNobodyListens(t *testing.T) {
 var (
 	tproxy = map[string]string{"sidecar.istio.io/interceptionMode": "TPROXY"}
 	dns    = map[string]string{"ISTIO_META_DNS_CAPTURE": "true"}
-	clear  = process{Name: "envoy", UID: 1337, GID: 1337, Transparent: true,
+	seeing = process{Name: "envoy", UID: 1337, GID: 1337, Transparent: true,
 		Listen: []string{"tcp :15001", "tcp :15006"}}
 )
 
@@ -67,9 +67,12 @@ func TestFindings(t *testing.T) {
 			run: []process{app}},
 		"a proxy for IPv4 alone": {run: []process{{Name: "envoy", UID: 1337, GID: 1337,
 			Listen: []string{"tcp4 0.0.0.0:15001", "tcp :15006"}}},
-			want: []string{"listener: port 15001 (outbound) for IPv6"}},
+			want: []string{"listener: port 15001 (outbound) at ::1: what the app sends is refused"}},
 		"a proxy that hears loopback alone": {run: []process{{Name: "envoy", UID: 1337, GID: 1337,
 			Listen: []string{"tcp4 127.0.0.1:15001", "tcp6 [::1]:15001", "tcp :15006"}}}},
+		"a proxy that hears what enters at loopback alone": {run: []process{{Name: "envoy", UID: 1337,
+			GID: 1337, Listen: []string{"tcp :15001", "tcp4 127.0.0.1:15006", "tcp6 :15006"}}},
+			want: []string{"listener: port 15006 (inbound) at 10.244.0.2: what enters is refused"}},
 		"an app as the proxy's uid": {run: []process{with(proxy, in("0a1b")),
 			{Name: "nginx", UID: 1337, GID: 2000, Container: "0c1d", Listen: []string{"tcp :8080"}}},
 			want: []string{`process: "nginx"`, "uid is the proxy's"}},
@@ -91,16 +94,16 @@ func TestFindings(t *testing.T) {
 			change: func(p *pod) { p.ask.Proc = "" },
 			want:   []string{"odd loop: uid 1000 listens on port 15001"}},
 		"a proxy that is root, by its group": {run: []process{with(proxy, as(0, 1337))}},
-		"TPROXY":                             {annotations: tproxy, run: []process{clear}},
+		"TPROXY":                             {annotations: tproxy, run: []process{seeing}},
 		"TPROXY, not transparent": {annotations: tproxy, run: []process{proxy},
 			want: []string{"listener: port 15006 is not transparent: what enters is dropped"}},
 		"TPROXY, nobody listens": {annotations: tproxy,
-			run:  []process{with(clear, func(p *process) { p.Listen = p.Listen[:1] })},
+			run:  []process{with(seeing, func(p *process) { p.Listen = p.Listen[:1] })},
 			want: []string{"listener: nobody listens on port 15006 (inbound): what enters is dropped"}},
-		"TPROXY, the route is gone": {annotations: tproxy, run: []process{clear},
+		"TPROXY, the route is gone": {annotations: tproxy, run: []process{seeing},
 			change: func(p *pod) { p.Run(p.t, "", "ip", "route", "flush", "table", "133") },
 			want:   []string{"rules: ip route add local default dev lo table 133"}},
-		"TPROXY, the rule for the mark is gone": {annotations: tproxy, run: []process{clear},
+		"TPROXY, the rule for the mark is gone": {annotations: tproxy, run: []process{seeing},
 			change: func(p *pod) { p.Run(p.t, "", "ip", "-6", "rule", "del", "fwmark", "1337") },
 			want:   []string{"rules: ip -6 rule add fwmark 0x539 lookup 133"}},
 		"the proxy's address on lo is gone": {run: []process{proxy},

@@ -58,6 +58,7 @@ func walk(rs redirect.Ruleset, chain redirect.Chain, seen map[string]bool,
 				seen[r.Then.Chain] = true
 				walk(rs, rs.Chains[at], seen, f)
 			}
+		default: // it leads nowhere
 		}
 	}
 }

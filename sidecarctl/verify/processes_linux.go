@@ -29,8 +29,8 @@ type processes struct {
 // A process is one of them.
 type process struct {
 	shown Process
-	// The real, effective and file system's ones, as the pod has them. The kernel takes the last for
-	// a socket's owner, and a process may change from one to another.
+	// The real, effective and file system's ones, as the pod has them. The last are those of the
+	// sockets that it makes, and a process may change from one to another.
 	uids, gids []uint32
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -111,9 +112,7 @@ type pod struct {
 func newPod(t *testing.T, annotations map[string]string, env map[string]string) *pod {
 	t.Helper()
 	all := map[string]string{"sidecar.istio.io/status": "{}"}
-	for key, value := range annotations {
-		all[key] = value
-	}
+	maps.Copy(all, annotations)
 	facts := redirect.Pod{Namespace: "shop", Name: "web-0", Annotations: all,
 		Spec: &redirect.Spec{Containers: []redirect.Container{{Name: "app"},
 			{Name: "istio-proxy", Args: []string{"proxy", "sidecar"}, Env: env}}}}

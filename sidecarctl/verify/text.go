@@ -126,7 +126,7 @@ func (x Port) state() string {
 	}
 	text := strings.Join(words, "; ")
 	if len(x.Unheard) > 0 {
-		text += "; nobody listens for " + strings.Join(x.Unheard, " and ") + ": " + x.Effect
+		text += "; nobody listens at " + strings.Join(x.Unheard, " and ") + ": " + x.Effect
 	}
 	return text
 }

@@ -50,7 +50,7 @@ type Port struct {
 	For      string `json:"for"`      // outbound, inbound, DNS or tunnel
 
 	Listeners []Listener `json:"listeners,omitempty"` // none: nobody listens
-	Unheard   []string   `json:"unheard,omitempty"`   // the families that nobody listens for
+	Unheard   []string   `json:"unheard,omitempty"`   // where packets arrive, and nobody listens
 	Effect    string     `json:"effect,omitempty"`    // what comes of it where nobody does
 
 	// The rules hand packets over by TPROXY: to a transparent listener only.
