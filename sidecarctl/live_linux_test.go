@@ -237,7 +237,7 @@ func TestRefusedLiveTraces(t *testing.T) {
 		"no namespace":       {append(to, "--live"), 1, "is no running pod"},
 		"no such namespace":  {append(to, "--live", "--netns", "/nowhere"), 1, "no such file"},
 		"not a namespace":    {append(to, "--wait", "--netns", "/etc/passwd"), 1, "it is no namespace"},
-		"the host's": {append(to, "--live", "--netns", "/proc/self/ns/net"), 1,
+		"the host's": {append(to, "--live", "--netns", "/proc/thread-self/ns/net"), 1,
 			"it is the host's"},
 		"no format": {append(to, "--wait", "--netns", "/nowhere", "-o", "xml"), 2, "--output"},
 	} {

@@ -67,7 +67,7 @@ func TestPodsThatAreNowhere(t *testing.T) {
 		"on no node":     {[]string{"watch", "shop/new"}, "it runs on no node yet"},
 		"a template":     {[]string{"watch", "-f", "testdata/web.yaml"}, "is no running pod: name one"},
 		"a dead process": {[]string{"watch", "--pid", "999999999"}, "there is no such process"},
-		"the host's":     {[]string{"watch", "--netns", "/proc/self/ns/net"}, "it is the host's"},
+		"the host's":     {[]string{"watch", "--netns", "/proc/thread-self/ns/net"}, "it is the host's"},
 		"no namespace":   {[]string{"watch", "--netns", "testdata/web.yaml"}, "it is no namespace"},
 	} {
 		out, stderr, code := c.ask(t, row.args...)

@@ -14,7 +14,7 @@ import (
 // Of linux/netfilter/nfnetlink_conntrack.h, nf_conntrack_common.h and nf_conntrack_tcp.h.
 const (
 	conntrack   = unix.NFNL_SUBSYS_CTNETLINK << 8
-	entryNew    = conntrack | 0 // IPCTNL_MSG_CT_NEW
+	entryNew    = conntrack     // IPCTNL_MSG_CT_NEW is 0
 	entryGet    = conntrack | 1 // IPCTNL_MSG_CT_GET
 	entryDelete = conntrack | 2 // IPCTNL_MSG_CT_DELETE
 	statistics  = conntrack | 5 // IPCTNL_MSG_CT_GET_STATS

@@ -283,6 +283,7 @@ func (r *run) show(kind Kind, c *Connection) error {
 		r.summary.Began++
 	case Ended:
 		r.summary.Ended++
+	default:
 	}
 	r.summary.Forgotten = r.follow.table.forgotten
 	if err := r.report(Event{Kind: kind, Connection: c}); err != nil {
