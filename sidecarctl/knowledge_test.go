@@ -68,6 +68,9 @@ func (c *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if body, ok = c.objects["agents"]; !ok {
 			body, ok = agentList, true
 		}
+		if node := r.URL.Query().Get("fieldSelector"); node != "" && node != "spec.nodeName=node-1" {
+			body = `{}`
+		}
 	}
 	if !ok {
 		refuse(http.StatusNotFound, "NotFound")

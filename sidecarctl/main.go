@@ -109,7 +109,7 @@ func (e env) run(ctx context.Context) int {
 
 func (e env) commands() []*cobra.Command {
 	return []*cobra.Command{e.explainCommand(), e.traceCommand(), e.rulesCommand(),
-		e.compareCommand(), e.watchCommand(), e.nodeCommand(), e.clusterCommand(),
+		e.compareCommand(), e.verifyCommand(), e.watchCommand(), e.nodeCommand(), e.clusterCommand(),
 		e.factsCommand()}
 }
 

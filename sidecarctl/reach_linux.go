@@ -100,9 +100,7 @@ func (e env) podAt(o *options) (target.Pod, error) {
 	records, err := record.Dir(filepath.Join(e.dirs.Run, names.Records)).List()
 	for _, r := range records {
 		if audit.IDOf(r.Netns) == place.NS.ID {
-			pod.Name, pod.NodeUID = r.Pod.Namespace+"/"+r.Pod.Name, r.Pod.UID
-			pod.Facts.Namespace, pod.Facts.Name = r.Pod.Namespace, r.Pod.Name
-			return pod, nil
+			return recordedPod(r), nil
 		}
 	}
 	return pod, err

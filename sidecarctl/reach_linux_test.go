@@ -39,15 +39,61 @@ func TestKernelsAreAskedByTheAgent(t *testing.T) {
 	for name, row := range map[string]struct {
 		args []string
 		want string
+		code int
 	}{
-		"watch": {[]string{"--existing", "--count=1"}, "UDP 192.0.2.7:53 not redirected"},
-		"rules": {[]string{"--kernel"}, "redirect to :15001"},
-		"trace": {[]string{"--live", "--to", "192.0.2.7:80"},
-			"The kernel took it through the same 4 rules."},
+		"watch": {[]string{"shop/web-0", "--existing", "--count=1"},
+			"UDP 192.0.2.7:53 not redirected", 0},
+		"rules": {[]string{"shop/web-0", "--kernel"}, "redirect to :15001", 0},
+		"trace": {[]string{"shop/web-0", "--live", "--to", "192.0.2.7:80"},
+			"The kernel took it through the same 4 rules.", 0},
+		"verify": {[]string{"shop/web-0"}, "nobody listens", exitAmiss},
 	} {
-		args := append([]string{name, "shop/web-0"}, row.args...)
-		if out, stderr, code := c.ask(t, args...); code != 0 || !strings.Contains(out, row.want) {
-			t.Errorf("%s: %d, %s%s; want %s", name, code, out, stderr, row.want)
+		out, stderr, code := c.ask(t, append([]string{name}, row.args...)...)
+		if code != row.code || !strings.Contains(out, row.want) {
+			t.Errorf("%s: %d, %s%s; want %d, %s", name, code, out, stderr, row.code, row.want)
+		}
+	}
+}
+
+// All pods of a node or of the cluster: those that nobody redirects, and those that cannot be
+// looked at, are rows beside the others.
+func TestVerifyMany(t *testing.T) {
+	t.Parallel()
+	pod := redirected(t)
+	open := netns.NewPod(t, netns.Options{})
+	of := func(name, uid string) string {
+		return strings.NewReplacer("web-0", name, "5b0c", uid).Replace(web(""))
+	}
+	left := recordedIn(t, open)
+	left.Container, left.Pod.Name, left.Pod.UID = "0pen", "open", "0be2"
+	c := &apiServer{objects: map[string]string{"/api/v1/pods": `{"kind": "PodList", "items": [` +
+		strings.Join([]string{of("web-0", "5b0c"), of("open", "0be2"), of("gone", "90ae"),
+			strings.Replace(of("bare", "ba4e"), "istio-proxy", "other", 1),
+			strings.Replace(of("ended", "e9d"), "Running", "Succeeded", 1),
+			strings.Replace(of("elsewhere", "e15e"), "node-1", "node-2", 1)}, ",") + `]}`},
+		dirs: nodeDirs(t, `{"type": "sidecar-cni"}`, recordedIn(t, pod), left)}
+	out, stderr, code := c.ask(t, "verify", "-A")
+	if code != exitAmiss {
+		t.Fatalf("%d, %s", code, stderr)
+	}
+	text := flat(out)
+	for _, want := range []string{"shop/open", "no rule in its network namespace redirects",
+		"shop/gone", "its network namespace was not found", "shop/elsewhere",
+		"no agent of sidecar-cni runs on node node-2"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	for _, not := range []string{"shop/bare", "shop/ended"} {
+		if strings.Contains(text, not) {
+			t.Errorf("%s in\n%s", not, out)
+		}
+	}
+	for line, want := range map[string]string{"-A --node": "want one of them",
+		"shop/web-0 -A": "a target, --node and -A: want one"} {
+		_, stderr, code := c.ask(t, append([]string{"verify"}, strings.Fields(line)...)...)
+		if code != exitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%s: %d, %s", line, code, stderr)
 		}
 	}
 }

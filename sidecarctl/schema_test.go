@@ -14,6 +14,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/cluster"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/node"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/verify"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/watch"
 )
 
@@ -24,6 +25,7 @@ var answers = map[string]any{
 	"trace":   ways{},
 	"rules":   listings{},
 	"compare": comparison{},
+	"verify":  verify.Answers{},
 	"watch":   watch.Event{},
 	"node":    node.Report{},
 	"cluster": cluster.Report{},

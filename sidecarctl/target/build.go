@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // build returns the pod without its names for people.
@@ -50,11 +51,16 @@ func (p parsed) ips() ([]netip.Addr, error) {
 func (p parsed) containers(path string) ([]Container, error) {
 	declared := slices.Concat(p.more.Spec.InitContainers, p.more.Spec.Containers)
 	user := p.pod.Spec.SecurityContext
+	ids := map[string]string{}
+	for _, s := range slices.Concat(p.more.Status.InitContainerStatuses,
+		p.more.Status.ContainerStatuses) {
+		_, ids[s.Name], _ = strings.Cut(s.ContainerID, "://")
+	}
 	var all []Container
 	for i, c := range p.pod.Facts().Spec.Containers { // init containers first, too
 		container := Container{
 			Name: printable(c.Name), Init: c.Init, Stays: c.Stays,
-			RunAsUser: c.RunAsUser, RunAsGroup: c.RunAsGroup,
+			RunAsUser: c.RunAsUser, RunAsGroup: c.RunAsGroup, ID: printable(ids[c.Name]),
 		}
 		if container.RunAsUser == nil {
 			container.RunAsUser = user.RunAsUser

@@ -71,15 +71,21 @@ func (r reference) read(data []byte, o Options) ([]Pod, error) {
 
 // explain says of a request that came to nothing what to do about it.
 func (r reference) explain(err error, server *url.URL) error {
-	var text string
-	switch {
-	case apierrors.IsNotFound(err):
-		text = fmt.Sprintf("there is no %s %q in namespace %q; list them by kubectl get %s -n %s, "+
+	if apierrors.IsNotFound(err) {
+		return &fault{"read " + r.String() + ": " + fmt.Sprintf("there is no %s %q in namespace %q; list them by kubectl get %s -n %s, "+
 			"or write TYPE/NAME with one of %s", r.resource.kind, r.name, r.namespace,
-			r.resource.full(), r.namespace, typeNames())
+			r.resource.full(), r.namespace, typeNames()), err}
+	}
+	return &fault{"read " + r.String() + ": " + whyNot(err, server, fmt.Sprintf("get for %s in "+
+		"namespace %q", r.resource.full(), r.namespace)), err}
+}
+
+// whyNot says why a request came to nothing that takes a right.
+func whyNot(err error, server *url.URL, right string) (text string) {
+	switch {
 	case apierrors.IsForbidden(err):
-		text = fmt.Sprintf("it is forbidden; have a role bound to you with the verb get for %s "+
-			"in namespace %q: %s", r.resource.full(), r.namespace, cause(err))
+		text = fmt.Sprintf("it is forbidden; have a role bound to you with the verb %s: %s", right,
+			cause(err))
 	case apierrors.IsUnauthorized(err):
 		text = fmt.Sprintf("API server %s does not accept the credentials; "+
 			"log in again, or choose another context of the kubeconfig", server.Host)
@@ -95,7 +101,7 @@ func (r reference) explain(err error, server *url.URL) error {
 		text = fmt.Sprintf("API server %s not reached; check the kubeconfig's context and the "+
 			"network, as by kubectl cluster-info: %s", server.Host, cause(err))
 	}
-	return &fault{"read " + r.String() + ": " + text, err}
+	return text
 }
 
 func isStatus(err error) bool {

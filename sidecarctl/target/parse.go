@@ -43,7 +43,15 @@ type fields struct {
 		PodIPs []struct {
 			IP string `json:"ip"`
 		} `json:"podIPs"`
+		InitContainerStatuses []status `json:"initContainerStatuses"`
+		ContainerStatuses     []status `json:"containerStatuses"`
 	} `json:"status"`
+}
+
+// status is a container's.
+type status struct {
+	Name        string `json:"name"`
+	ContainerID string `json:"containerID"`
 }
 
 // ports are those of a container.

@@ -50,9 +50,13 @@ func (p *Pod) addHandler(ctx context.Context, client *rest.RESTClient) {
 	if err != nil || json.Unmarshal(data, &class) != nil {
 		return
 	}
-	p.Facts.Spec.RuntimeHandler = class.Handler
-	if p.Object != nil {
-		p.Object[handlerKey] = class.Handler
+	p.setHandler(class.Handler)
+}
+
+func (p *Pod) setHandler(handler string) {
+	p.Facts.Spec.RuntimeHandler = handler
+	if p.Object != nil && handler != "" {
+		p.Object[handlerKey] = handler
 	}
 }
 

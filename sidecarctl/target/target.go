@@ -41,6 +41,7 @@ type Container struct {
 	Name  string // fit for a terminal
 	Init  bool   // an init container; with Stays, a native sidecar
 	Stays bool   // restartPolicy Always
+	ID    string // that the runtime gave it, without the runtime's name; "" if none is known
 
 	// Who it runs as: by its own security context, else by the pod's; nil if neither says.
 	RunAsUser, RunAsGroup *int64

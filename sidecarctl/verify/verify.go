@@ -45,7 +45,7 @@ type Answer struct {
 
 // Port is one on which the proxy should listen.
 type Port struct {
-	Number   uint16 `json:"port"`
+	Number   uint16 `json:"port"`     // where the rules lead to
 	Protocol string `json:"protocol"` // TCP or UDP
 	For      string `json:"for"`      // outbound, inbound, DNS or tunnel
 
