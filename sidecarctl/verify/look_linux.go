@@ -2,13 +2,10 @@ package verify
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/audit"
@@ -262,6 +259,3 @@ func (x *Port) finding() *Finding {
 	}
 	return f
 }
-
-// denied reports whether an error is for want of a right.
-func denied(err error) bool { return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) }

@@ -29,7 +29,6 @@ func TestNobodyListens(t *testing.T) {
 	p.run(process{Name: "envoy", UID: 1337, GID: 1337, Listen: []string{"tcp :15006"}})
 	const want = `shop/web-0   redirected by nftables, all rules as recorded
   :15001     nobody listens: what the app sends is refused
-             remedy: see in its log whether the proxy is up
   :15006     uid 1337
 `
 	answer := p.look()

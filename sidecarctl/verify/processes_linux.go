@@ -34,34 +34,26 @@ type process struct {
 	uids, gids []uint32
 }
 
-// Why the processes of a pod are not seen.
-const (
-	needsHostPID = "its processes: none is seen, which takes the host's processes (hostPID: the " +
-		"agent has it unless repair.mode is off)"
-	needsPtrace = "its processes: this takes the capability SYS_PTRACE, which AppArmor's default " +
-		"profile denies as well"
-)
+// unseen says why the processes of a pod are not seen.
+const unseen = "its processes: none is seen, which takes hostPID and the capability SYS_PTRACE; " +
+	"an agent has both unless repair.mode is off, and AppArmor's default profile denies the latter"
 
 // processesIn returns the processes in a namespace, or else why they are not seen.
 func processesIn(proc string, id podns.ID) (p processes, lack string) {
 	p = processes{proc: proc, ids: identities{whole, whole}}
 	if proc == "" {
-		return p, needsHostPID
+		return p, unseen
 	}
 	entries, err := os.ReadDir(proc)
 	if err != nil {
 		return p, "its processes: " + err.Error()
 	}
-	lack = needsHostPID
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil {
 			continue
 		}
 		its, err := podns.Identify(filepath.Join(proc, entry.Name(), "ns/net"))
-		if denied(err) {
-			lack = needsPtrace
-		}
 		if err != nil || its != id {
 			continue
 		}
@@ -75,7 +67,7 @@ func processesIn(proc string, id podns.ID) (p processes, lack string) {
 	if len(p.all) > 0 {
 		return p, ""
 	}
-	return p, lack
+	return p, unseen
 }
 
 // read reads a process, unless it has ended.

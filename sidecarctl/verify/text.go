@@ -52,7 +52,7 @@ func (a Answer) text(p *view.Page) {
 	for _, port := range a.Ports {
 		p.Row(2, port.name(), column, port.state())
 		for _, f := range a.Findings {
-			if f.Kind == AboutListener && f.Port == port.Number && f.Remedy != "" {
+			if f.Kind == AboutListener && f.Port == port.Number && len(port.Listeners) > 0 {
 				p.Row(2, "", column, "remedy: "+f.Remedy)
 			}
 		}

@@ -45,7 +45,7 @@ type Answer struct {
 
 // Port is one on which the proxy should listen.
 type Port struct {
-	Number   uint16 `json:"port"`     // where the rules lead to
+	Number   uint16 `json:"port"`     // where rules lead to, or peers call
 	Protocol string `json:"protocol"` // TCP or UDP
 	For      string `json:"for"`      // outbound, inbound, DNS or tunnel
 
@@ -99,7 +99,7 @@ type Finding struct {
 	What   string `json:"what"`             // a sentence
 	Remedy string `json:"remedy,omitempty"` // what to do
 
-	// Of AboutProcess and AboutLoop.
+	// Of AboutProcess and AboutLoop; nil if it is not seen.
 	Process *Process `json:"process,omitempty"`
 }
 
