@@ -13,6 +13,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/cluster"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/node"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/verify"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/watch"
 )
@@ -76,6 +77,7 @@ var examples = map[string][][]string{
 // was kept, in testdata, in the form of -o json.
 var reports = map[string]func() view.Texter{
 	"node":    func() view.Texter { return &node.Report{} },
+	"verify":  func() view.Texter { return &verify.Answers{} },
 	"cluster": func() view.Texter { return &cluster.Report{} },
 }
 

@@ -1,5 +1,6 @@
 // Package kernelrules reads the rules of nftables in a network namespace, whoever wrote them, with
-// their counters and handles. Those of iptables-nft are among them. No program is run.
+// their counters and handles, and those of legacy iptables. Those of iptables-nft are among the
+// first. No program is run.
 //
 //	tables, err := kernelrules.Read()
 //	for _, t := range tables {
@@ -8,6 +9,7 @@
 //
 // Be aware:
 //   - It reads the namespace of the calling thread. What leads into a pod's is package podns.
+//   - The kernel keeps no priorities of legacy tables, and no handles of their rules.
 //   - What our own rules consist of is written as nft lists it. Of what else there is in rules, the
 //     kernel's name for it is written, in brackets.
 //   - Whoever may write rules in the namespace decides how many there are. What is read is bounded;
@@ -23,7 +25,7 @@ import (
 type Table struct {
 	Family string  `json:"family"`          // as nft calls it: inet, ip, ip6, ...
 	Name   string  `json:"name"`            // as its author chose it
-	Flags  string  `json:"flags,omitempty"` // as nft lists them: dormant, owner
+	Flags  string  `json:"flags,omitempty"` // dormant, owner, persist as nft lists them, or legacy
 	Chains []Chain `json:"chains"`          // in the order in which the kernel lists them
 }
 
@@ -44,7 +46,7 @@ type Base struct {
 
 // Rule is a rule of a chain.
 type Rule struct {
-	Handle  uint64 `json:"handle"`            // by which nft deletes it
+	Handle  uint64 `json:"handle,omitempty"`  // by which nft deletes it; 0: it is of legacy iptables
 	Text    string `json:"text"`              // what it does, without counter and comment
 	Comment string `json:"comment,omitempty"` // of its author; the reason, if it is ours
 	Ours    bool   `json:"ours,omitempty"`    // it is in our table, or has our comment
@@ -100,5 +102,8 @@ func (r Rule) String() string {
 	if r.Comment != "" {
 		text += ` comment "` + r.Comment + `"`
 	}
-	return fmt.Sprintf("%s # handle %d", text, r.Handle)
+	if r.Handle != 0 {
+		text += fmt.Sprintf(" # handle %d", r.Handle)
+	}
+	return text
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect/wire"
 )
 
 // reports are the kernel's about packets that are traced in a namespace.
@@ -112,7 +114,7 @@ func (r *reports) count() {
 	counted := false
 	_ = raw.Control(func(fd uintptr) {
 		info := make([]byte, 4*(memInfoDrops+1))
-		if getsockopt(int(fd), unix.SO_MEMINFO, info) == nil {
+		if wire.Getsockopt(int(fd), unix.SOL_SOCKET, unix.SO_MEMINFO, info) == nil {
 			r.lost, counted = uint64(nativeUint32(info[4*memInfoDrops:])), true
 		}
 	})

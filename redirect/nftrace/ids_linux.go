@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -127,14 +126,3 @@ func mapped(process, file string, id uint32) (uint32, error) {
 }
 
 func nativeUint32(b []byte) uint32 { return binary.NativeEndian.Uint32(b) }
-
-// getsockopt fills a buffer, which golang.org/x/sys does not do for this option.
-func getsockopt(fd, option int, buffer []byte) error {
-	length := uint32(len(buffer))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, uintptr(option),
-		uintptr(unsafe.Pointer(&buffer[0])), uintptr(unsafe.Pointer(&length)), 0)
-	if errno != 0 {
-		return errno
-	}
-	return nil
-}
