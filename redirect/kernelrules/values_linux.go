@@ -98,7 +98,7 @@ func (k kind) between(first, last []byte) string {
 	if bytes.Equal(first, last) {
 		return k.text(first)
 	}
-	if k == addressKind {
+	if k == addressKind && len(first) == len(last) {
 		mask := make([]byte, len(first))
 		for i := range mask {
 			mask[i] = ^(first[i] ^ last[i])

@@ -24,7 +24,8 @@ type reports struct {
 const reportsBuffer = 4 << 20
 
 // listen opens the reports of the namespace of the calling thread. They can be read by any thread.
-func listen() (*reports, error) {
+// As many bytes of them as buffer says wait to be read.
+func listen(buffer int) (*reports, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK,
 		unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
@@ -42,8 +43,8 @@ func listen() (*reports, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("join the reports of nftables: %w", err)
 	}
-	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, reportsBuffer) != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, reportsBuffer)
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, buffer)
 	}
 	return &reports{file: os.NewFile(uintptr(fd), "netlink"), buf: make([]byte, 64<<10)}, nil
 }

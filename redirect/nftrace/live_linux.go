@@ -54,7 +54,7 @@ func (r Request) sendHere(ctx context.Context, nodes []*os.File) (Way, error) {
 	if err != nil {
 		return Way{}, err
 	}
-	heard, err := listen()
+	heard, err := listen(reportsBuffer)
 	if err != nil {
 		return Way{}, err
 	}
@@ -168,7 +168,7 @@ func Follow(ctx context.Context, n *podns.Namespace, f Filter, found func(Way) e
 		if err != nil {
 			return err
 		}
-		if heard, err = listen(); err != nil {
+		if heard, err = listen(reportsBuffer); err != nil {
 			return err
 		}
 		table := newTable(fmt.Sprintf("wait-%08x", rand.Uint32()), f.rules())

@@ -82,6 +82,79 @@ func TestOthersTraces(t *testing.T) {
 	}
 }
 
+// drain counts the reports that wait to be read.
+func (r *reports) drain(t *testing.T) (read uint64) {
+	t.Helper()
+	raw, err := r.file.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		var n int
+		var received error
+		if err := raw.Control(func(fd uintptr) {
+			n, _, received = unix.Recvfrom(int(fd), r.buf, unix.MSG_DONTWAIT)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case errors.Is(received, unix.EAGAIN):
+			return read
+		case errors.Is(received, unix.ENOBUFS):
+			r.count()
+		case received != nil:
+			t.Fatal(received)
+		default:
+			messages, err := parse(r.buf[:n])
+			if err != nil {
+				t.Fatal(err)
+			}
+			read += uint64(len(messages))
+		}
+	}
+}
+
+// Reports that find no room are counted: with those that were read they are all that there were.
+func TestLostReportsAreCounted(t *testing.T) {
+	t.Parallel()
+	ns := netns.New(t)
+	ns.RaiseLoopback(t)
+	to := netip.MustParseAddrPort("127.0.0.1:53")
+	ns.Do(t, func() {
+		many, err1 := listen(reportsBuffer)
+		few, err2 := listen(0)
+		tracing, err3 := newTable("test", Filter{Protocol: redirect.UDP, To: to}.rules()).arm()
+		if err := errors.Join(err1, err2, err3); err != nil {
+			t.Fatal(err)
+		}
+		defer tracing.Close()
+		defer many.close()
+		defer few.close()
+		server, err1 := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+		client, err2 := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+		if err := errors.Join(err1, err2, unix.Bind(server, sockaddr(to))); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(server)
+		defer unix.Close(client)
+		for range 200 { // each is received before the next is sent
+			if err := unix.Sendto(client, []byte{0}, 0, sockaddr(to)); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := unix.Recvfrom(server, make([]byte, 1), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all, some := many.drain(t), few.drain(t)
+		if many.lost != 0 || all < 200 {
+			t.Errorf("with room: read %d, lost %d", all, many.lost)
+		}
+		if few.lost == 0 || few.lost+some != all {
+			t.Errorf("without room: read %d, lost %d, want %d in all", some, few.lost, all)
+		}
+	})
+}
+
 // FuzzReports reads what no kernel sends.
 func FuzzReports(f *testing.F) {
 	message := func(data []byte) []byte {
