@@ -29,7 +29,7 @@ func (s *spot) rules(ctx context.Context, format string) (*kernelListing, error)
 			return err
 		}
 		if format == asNFT {
-			l.Tables = append(tables, legacy...)
+			l.Tables = slices.Concat(tables, legacy)
 			return nil
 		}
 		if err := l.addIptables(ctx, iptables.NFT, l.ofIptables(tables)); err != nil {

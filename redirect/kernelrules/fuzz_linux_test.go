@@ -15,7 +15,8 @@ func FuzzRule(f *testing.F) {
 	for _, list := range [][]expr.Any{
 		{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{6}},
-			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2,
+				Len: 2},
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{0, 80}},
 			&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictJump, Chain: "c"}},
 		{&expr.Ct{Key: expr.CtKeySTATE, Register: 1},

@@ -156,9 +156,9 @@ func TestLegacyConditionsAreThoseOfIptablesNFT(t *testing.T) {
 		t.Run(testName(r), func(t *testing.T) {
 			t.Parallel()
 			_, rs := compile(t, r)
-			old, new := netns.New(t), netns.New(t)
+			old, young := netns.New(t), netns.New(t)
 			apply(t, dialectOf(t, redirect.IptablesLegacy), old, rs)
-			apply(t, dialectOf(t, redirect.IptablesNFT), new, rs)
+			apply(t, dialectOf(t, redirect.IptablesNFT), young, rs)
 			got, want := map[string][]string{}, map[string][]string{}
 			old.Do(t, func() {
 				tables, err := kernelrules.ReadLegacy()
@@ -167,7 +167,7 @@ func TestLegacyConditionsAreThoseOfIptablesNFT(t *testing.T) {
 				}
 				conditions(got, tables)
 			})
-			conditions(want, listed(t, new))
+			conditions(want, listed(t, young))
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-iptables-nft +legacy):\n%s", diff)
 			}
