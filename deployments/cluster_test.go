@@ -134,6 +134,7 @@ func TestControlPlane(t *testing.T) {
 	c := start(t, cluster.Options{})
 	t.Run("every object of every scenario is accepted", func(t *testing.T) { accepted(t, c) })
 	t.Run("plain manifests", func(t *testing.T) { plainManifests(t, c) })
+	t.Run("kubectl's plugin", func(t *testing.T) { asPlugin(t, c) })
 	makeInjected(t, c, "old", map[string]string{status: "{}"})
 	makeInjected(t, c, "held", map[string]string{status: "{}"}, "example.com/held")
 	makeInjected(t, c, "crowded", crowd())
@@ -159,6 +160,32 @@ func accepted(t *testing.T, c *cluster.Cluster) {
 				t.Errorf("%s\n%v", out, err)
 			}
 		})
+	}
+}
+
+// asPlugin has kubectl find sidecarctl by its name, start it, and complete its words.
+func asPlugin(t *testing.T, c *cluster.Cluster) {
+	folder := filepath.Dir(cluster.Program(t, "../sidecarctl"))
+	script, err := os.ReadFile("release/kubectl_complete-sidecar_cni")
+	err = errors.Join(err,
+		os.Rename(filepath.Join(folder, "sidecarctl"), filepath.Join(folder, "kubectl-sidecar_cni")),
+		os.WriteFile(filepath.Join(folder, "kubectl_complete-sidecar_cni"), script, 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+	makeInjected(t, c, "asked", map[string]string{status: "{}"})
+	for line, want := range map[string]string{
+		"sidecar-cni trace --help":                   "kubectl sidecar-cni trace [TARGET]",
+		"__complete sidecar-cni explain --output ":   "yaml",
+		"sidecar-cni explain default/asked -o json":  `"reason": "no_proxy"`,
+		"sidecar-cni explain default/nobody -o json": `there is no Pod "nobody"`,
+	} {
+		out, _ := c.Try("", "sh", append([]string{"-c",
+			`PATH=$0:$PATH KUBECONFIG=$1; export PATH KUBECONFIG; shift; kubectl "$@" 2>&1`,
+			folder, c.Kubeconfig()}, strings.Split(line, " ")...)...)
+		if !strings.Contains(out, want) {
+			t.Errorf("kubectl %s: want %q:\n%s", line, want, out)
+		}
 	}
 }
 

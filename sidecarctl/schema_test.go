@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -18,7 +19,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/watch"
 )
 
-// answers has what each command writes with -o json: a value of the answer's type; nil is text only.
+// answers has what each command writes with -o json: its type; nil is text only.
 // The fields' comments in the code say what they mean.
 var answers = map[string]any{
 	"explain": explanations{},
@@ -121,7 +122,7 @@ func (s *schema) fields(t *testing.T, of reflect.Type, prefix string) {
 
 // kindOf names a type; inner is the struct that is described behind it, by its suffix.
 func kindOf(of reflect.Type) (name string, inner reflect.Type, suffix string) {
-	if texts := reflect.TypeFor[interface{ MarshalText() ([]byte, error) }](); of.Implements(texts) {
+	if of.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
 		return "text", nil, ""
 	}
 	switch of.Kind() {
@@ -141,8 +142,9 @@ func kindOf(of reflect.Type) (name string, inner reflect.Type, suffix string) {
 		return "true or false", nil, ""
 	case reflect.Interface:
 		return "any", nil, ""
+	default:
+		return "number", nil, ""
 	}
-	return "number", nil, ""
 }
 
 const module = "github.com/sidecar-cni/sidecar-cni/"

@@ -5,13 +5,14 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	_ "embed"
 	"io"
 )
 
 // completion has kubectl complete the plugin's words: kubectl looks for a program of that name.
-const completion = `#!/bin/sh
-exec kubectl sidecar-cni __complete "$@"
-`
+//
+//go:embed kubectl_complete-sidecar_cni
+var completion []byte
 
 // member is a file of an archive.
 type member struct {
@@ -21,19 +22,19 @@ type member struct {
 }
 
 // archive packs the program and what goes with it. All are plain files: krew unpacks no links.
-func (r release) archive(p platform, program []byte) (name string, content []byte, err error) {
+func (r *release) archive(p platform, program []byte) (name string, content []byte, err error) {
 	name = "sidecarctl_" + r.version + "_" + p.String()
 	files := []member{{"LICENSE", 0o644, r.license}, {p.binary(), 0o755, program}}
 	if p.os == "windows" {
 		content, err = r.zip(files)
 		return name + ".zip", content, err
 	}
-	files = append(files, member{"kubectl_complete-sidecar_cni", 0o755, []byte(completion)})
+	files = append(files, member{"kubectl_complete-sidecar_cni", 0o755, completion})
 	content, err = r.tar(files)
 	return name + ".tar.gz", content, err
 }
 
-func (r release) tar(files []member) ([]byte, error) {
+func (r *release) tar(files []member) ([]byte, error) {
 	var b bytes.Buffer
 	compressed := gzip.NewWriter(&b)
 	archive := tar.NewWriter(compressed)
@@ -54,7 +55,7 @@ func (r release) tar(files []member) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-func (r release) zip(files []member) ([]byte, error) {
+func (r *release) zip(files []member) ([]byte, error) {
 	var b bytes.Buffer
 	archive := zip.NewWriter(&b)
 	for _, f := range files {

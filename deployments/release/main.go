@@ -66,7 +66,7 @@ func main() {
 
 var versions = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
 
-func (r release) run(ctx context.Context, w io.Writer) error {
+func (r *release) run(ctx context.Context, w io.Writer) error {
 	if !versions.MatchString(r.version) {
 		return fmt.Errorf("-version %q: want a version such as 0.1.0", r.version)
 	}
@@ -104,7 +104,7 @@ func commitTime(ctx context.Context) (time.Time, error) {
 }
 
 // write writes archives of what build returns, and what is about them.
-func (r release) write(w io.Writer, build func(platform) ([]byte, error)) error {
+func (r *release) write(w io.Writer, build func(platform) ([]byte, error)) error {
 	var sums bytes.Buffer
 	var packages []published
 	for _, p := range platforms {
@@ -139,7 +139,7 @@ func (r release) write(w io.Writer, build func(platform) ([]byte, error)) error 
 	return r.file(pluginName+".yaml", manifest)
 }
 
-func (r release) file(name string, content []byte) error {
+func (r *release) file(name string, content []byte) error {
 	return os.WriteFile(filepath.Join(r.out, name), content, 0o644)
 }
 

@@ -96,7 +96,7 @@ func TestArchives(t *testing.T) {
 	for _, p := range platforms {
 		file, want := "sidecarctl_1.2.3-rc.1_"+p.String()+".tar.gz", []string{"0644 LICENSE license",
 			"0755 sidecarctl program of " + p.String(),
-			"0755 kubectl_complete-sidecar_cni " + completion}
+			"0755 kubectl_complete-sidecar_cni " + string(completion)}
 		if p.os == "windows" {
 			file, want = "sidecarctl_1.2.3-rc.1_"+p.String()+".zip", []string{"LICENSE license",
 				"sidecarctl.exe program of " + p.String()}
@@ -128,7 +128,9 @@ func TestTwoReleasesAreOne(t *testing.T) {
 func TestTooLargeAProgramIsRefused(t *testing.T) {
 	t.Parallel()
 	r := release{version: "1.2.3", out: t.TempDir()}
-	err := r.write(io.Discard, func(platform) ([]byte, error) { return make([]byte, maxBinary), nil })
+	err := r.write(io.Discard, func(platform) ([]byte, error) {
+		return make([]byte, maxBinary), nil
+	})
 	if err == nil || !strings.Contains(err.Error(), "linux_amd64 has 25000000 bytes") {
 		t.Errorf("error %v", err)
 	}
