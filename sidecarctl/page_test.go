@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -197,6 +198,36 @@ func TestOutputsForPrograms(t *testing.T) {
 		asYAML, _, _ := run(t.Context(), "", append(args, "yaml")...)
 		if !strings.Contains(asYAML, "pod: shop/web (Deployment)") {
 			t.Errorf("%s: %s", command, asYAML)
+		}
+	}
+}
+
+// What the page of troubleshooting has people type exists.
+func TestTroubleshootingCommands(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docs/troubleshooting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := map[string]*cobra.Command{}
+	for _, c := range (env{}).commands() {
+		commands[c.Name()] = c
+	}
+	typed := regexp.MustCompile(`sidecarctl ([a-z]+)((?: [^\s`+"`"+`]+)*)`).FindAllStringSubmatch(string(text), -1)
+	asked := map[string]bool{}
+	for _, one := range typed {
+		c, ok := commands[one[1]]
+		asked[one[1]] = true
+		for _, word := range strings.Fields(one[2]) {
+			name, long := strings.CutPrefix(word, "--")
+			if ok && long && c.Flags().Lookup(name) == nil {
+				t.Errorf("%s: there is no --%s", one[0], name)
+			}
+		}
+	}
+	for name := range commands {
+		if !asked[name] && name != "watch" {
+			t.Errorf("nobody is told to type sidecarctl %s", name)
 		}
 	}
 }
