@@ -31,9 +31,9 @@ const StdinFlag = "stdin-bytes"
 
 // Call is one command in the agent.
 type Call struct {
-	Args     []string // without the program
-	Manifest []byte   // what -f - reads; nil for none
-	Stdout   io.Writer
+	Args     []string  // without the program
+	Manifest []byte    // what -f - reads; nil for none
+	Stdout   io.Writer // gets what it writes
 }
 
 // farewell is how long a command has to end when nobody waits for it any more.
