@@ -169,4 +169,5 @@ func inNamespace(n *os.File, f func() error) error {
 }
 
 // errRaw is the error of a program that may not send frames.
-var errRaw = errors.New("this needs the capability CAP_NET_RAW on the node")
+var errRaw = errors.New("this needs the capability CAP_NET_RAW, which an agent has with " +
+	"the chart's value tool.live")

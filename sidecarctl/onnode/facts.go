@@ -76,7 +76,7 @@ func (f *Facts) readEntry(d Dirs) error {
 		if dir == "" {
 			continue
 		}
-		if err := f.readDir(dir); err != nil || f.Entry != nil {
+		if err := f.readDir(dir, 1); err != nil || f.Entry != nil {
 			return err
 		}
 	}
@@ -87,7 +87,7 @@ func (f *Facts) readEntry(d Dirs) error {
 // maxFile is how much is read of a file of the chain.
 const maxFile = 1 << 20
 
-func (f *Facts) readDir(dir string) error {
+func (f *Facts) readDir(dir string, depth int) error {
 	files, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -96,6 +96,13 @@ func (f *Facts) readDir(dir string) error {
 		return err
 	}
 	for _, file := range files {
+		// A drop-in is in a directory that has the network's name.
+		if file.IsDir() && depth > 0 && file.Name() != names.CredentialsDir {
+			err := f.readDir(filepath.Join(dir, file.Name()), depth-1)
+			if err != nil || f.Entry != nil {
+				return err
+			}
+		}
 		if !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(file.Name())) ||
 			!file.Type().IsRegular() {
 			continue

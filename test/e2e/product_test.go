@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -53,16 +52,8 @@ func loadProduct(t *testing.T, n *cluster.Node) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	chart, err := os.ReadFile("../../deployments/chart/Chart.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	version := regexp.MustCompile(`(?m)^appVersion: (.+)$`).FindStringSubmatch(string(chart))
-	if version == nil {
-		t.Fatal("Chart.yaml has no appVersion")
-	}
 	n.Run(t, archive, "ctr", "--namespace=k8s.io", "images", "import",
-		"--index-name=docker.io/sidecar-cni/sidecar-cni:"+version[1], "-")
+		"--index-name=docker.io/sidecar-cni/sidecar-cni:"+version(t), "-")
 }
 
 // loadOther gives the nodes another version of the product, whose plugin has a byte more, which no
