@@ -67,6 +67,19 @@ func TestAPodWhoseRecordIsLost(t *testing.T) {
 	}
 }
 
+// The ports that count are those of the record, whatever is configured by now.
+func TestARecordHasItsOwnPorts(t *testing.T) {
+	t.Parallel()
+	ns, n := netns.New(t), newNode(t)
+	r := n.add("web-0", nftBackend, ns)
+	r.Policy.Ports.Outbound = 17001
+	n.write(r)
+	ns.Run(t, "", "nft", "flush", "ruleset")
+	n.want(n.pod("web-0", nil), audit.Missing)
+	natTable("ip", "meta l4proto tcp redirect to :17001")(t, ns)
+	n.want(n.pod("web-0", nil), audit.Altered, "another tool")
+}
+
 // An ADD may end between the reading of the records and the look: its record counts, not what the
 // annotations say.
 func TestARecordThatIsWrittenMeanwhile(t *testing.T) {

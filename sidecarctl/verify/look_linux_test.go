@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/verify"
+	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
 func TestAPodThatIsAsItShouldBe(t *testing.T) {
@@ -80,6 +81,20 @@ func TestFindings(t *testing.T) {
 			want: []string{`process: "nginx"`, "gid is the proxy's"}},
 		"an app as the proxy's uid, in no container": {run: []process{proxy,
 			{Name: "nginx", UID: 1337, GID: 1337}}, want: []string{`process: "nginx"`}},
+		"an app that is called as the proxy": {run: []process{with(proxy, in("0a1b")),
+			{Name: "envoy", UID: 1337, GID: 1337, Container: "0c1d"}},
+			want: []string{`process: "envoy"`}},
+		"a proxy that has not begun to listen": {run: []process{
+			{Name: "pilot-agent", UID: 1337, GID: 1337, Container: "0a1b"}},
+			want: []string{"listener: port 15001", "listener: port 15006"}},
+		"no address of IPv6 but those of links": {run: []process{{Name: "envoy", UID: 1337, GID: 1337,
+			Listen: []string{"tcp4 0.0.0.0:15001", "tcp4 0.0.0.0:15006"}}},
+			change: func(p *pod) {
+				for _, one := range [][]string{{netns.PodIPv6.String(), "eth0"},
+					{netns.ExtraIPv6.String(), "extra0"}} {
+					p.Run(p.t, "", "ip", "address", "del", one[0]+"/64", "dev", one[1])
+				}
+			}},
 		"the proxy's agent beside it": {run: []process{with(proxy, in("0a1b")),
 			{Name: "pilot-agent", UID: 1337, GID: 1337, Container: "0a1b"}}},
 		"a shell in the proxy's container": {run: []process{with(proxy, in("0a1b")),

@@ -52,7 +52,7 @@ func walk(rs redirect.Ruleset, chain redirect.Chain, seen map[string]bool,
 			f(r)
 		case redirect.Jump:
 			at := slices.IndexFunc(rs.Chains, func(c redirect.Chain) bool {
-				return c.Table == chain.Table && c.Name == r.Then.Chain
+				return c.Hook == redirect.NoHook && c.Name == r.Then.Chain
 			})
 			if at >= 0 && !seen[r.Then.Chain] {
 				seen[r.Then.Chain] = true

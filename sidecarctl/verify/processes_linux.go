@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -87,10 +86,6 @@ func (p processes) read(pid int) (process, error) {
 		switch key {
 		case "Name":
 			one.shown.Name = strings.TrimSpace(value)
-		case "State":
-			if strings.Contains(value, "Z") { // it has ended, and sends nothing
-				return process{}, fs.ErrNotExist
-			}
 		case "Uid":
 			one.uids = p.ids.users.all(value)
 		case "Gid":
