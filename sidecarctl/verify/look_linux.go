@@ -194,8 +194,11 @@ func (a *Answer) port(l look, e endpoint, owners map[uint32]*Process) {
 			}
 		}
 	}
-	if len(p.Listeners) == 0 {
+	switch {
+	case len(p.Listeners) == 0:
 		p.Unheard = nil
+	case e.enters && len(p.Unheard) > 0 && !slices.ContainsFunc(p.Unheard, outside):
+		p.Effect = "what the pod sends to itself is refused"
 	}
 	a.Ports = append(a.Ports, p)
 	if f := p.finding(); f != nil && (e.leaves || e.enters) {
@@ -214,6 +217,13 @@ func (e endpoint) destinations(f redirect.Family, in inside) []netip.Addr {
 		all = append(all, own)
 	}
 	return all
+}
+
+// outside reports whether an address is that of an interface other than lo.
+func outside(addr string) bool {
+	return !slices.ContainsFunc(redirect.Families, func(f redirect.Family) bool {
+		return addr == loopback(f).String()
+	})
 }
 
 func loopback(f redirect.Family) netip.Addr {

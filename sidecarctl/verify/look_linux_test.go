@@ -51,6 +51,20 @@ func with(p process, change func(*process)) process {
 	return p
 }
 
+// Nothing leads to the tunnel's port but what peers send there: it is shown if somebody listens, at
+// whichever address.
+func TestTheTunnelsPort(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"tcp :15008", "tcp4 127.0.0.1:15008", "tcp4 10.244.0.2:15008"} {
+		p := newPod(t, nil, nil)
+		p.run(with(proxy, hears(at)))
+		answer := p.look()
+		if got := text(t, answer); !strings.Contains(got, "  :15008     uid 1337") || answer.Amiss() {
+			t.Errorf("%s: got\n%s", at, got)
+		}
+	}
+}
+
 // What is found, by what a pod asks for, what runs in it and what has become of its rules.
 func TestFindings(t *testing.T) {
 	t.Parallel()
@@ -85,8 +99,12 @@ func TestFindings(t *testing.T) {
 			{Name: "envoy", UID: 1337, GID: 1337, Container: "0c1d"}},
 			want: []string{`process: "envoy"`}},
 		"a proxy that has not begun to listen": {run: []process{
-			{Name: "pilot-agent", UID: 1337, GID: 1337, Container: "0a1b"}},
+			{Name: "pilot-agent", UID: 1337, GID: 1337, Container: "0a1b"},
+			{Name: "envoy", UID: 1337, GID: 1337, Container: "0e1f"}},
 			want: []string{"listener: port 15001", "listener: port 15006"}},
+		"a proxy that does not hear the pod's own calls": {run: []process{{Name: "envoy", UID: 1337,
+			GID: 1337, Listen: []string{"tcp :15001", "tcp4 10.244.0.2:15006", "tcp6 [fd00:244::2]:15006"}}},
+			want: []string{"listener: port 15006 (inbound) at 127.0.0.1 and ::1: what the pod sends to itself is refused"}},
 		"no address of IPv6 but those of links": {run: []process{{Name: "envoy", UID: 1337, GID: 1337,
 			Listen: []string{"tcp4 0.0.0.0:15001", "tcp4 0.0.0.0:15006"}}},
 			change: func(p *pod) {
