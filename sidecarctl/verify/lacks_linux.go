@@ -25,10 +25,6 @@ func Lacks(proc string) []string {
 	if proc == "" || alone(proc) {
 		all = append(all, "the node's processes: they take hostPID")
 	}
-	if len(all) > 0 {
-		all = append(all, "an agent has these with any repair.mode but off: set it to report to "+
-			"have pods verified")
-	}
 	return all
 }
 

@@ -51,6 +51,7 @@ func Look(ctx context.Context, q Question) Answer {
 	switch {
 	case j.Finding == audit.Unreachable:
 		a.Lacks = Lacks(q.Proc)
+		a.unreachable()
 		return a
 	case j.Finding == audit.Missing, !known:
 		return a // nothing leads to a port, or nobody knows to which

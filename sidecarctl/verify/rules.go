@@ -18,7 +18,7 @@ var remedies = map[audit.Finding]string{
 	audit.Excluded: "move the pod, or take the namespace off the list of excluded ones, if this " +
 		"is not meant",
 	audit.Skipped:  "see sidecarctl explain, if this is not meant",
-	audit.Foreign:  "delete the pod to have it created anew, if sidecar-cni is to redirect it",
+	audit.Foreign:  "delete the pod to have it created anew, if its rules are to be recorded ones",
 	audit.Starting: "ask again once the pod has an address",
 }
 

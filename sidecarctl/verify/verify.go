@@ -16,6 +16,7 @@ package verify
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect/audit"
 )
@@ -115,7 +116,17 @@ func NotOurs(pod, because string) Answer { return Answer{Pod: pod, Because: beca
 // what the attempt would have taken, from Lacks.
 func NotReached(pod string, err error, lacks []string) Answer {
 	a := Answer{Pod: pod, Lacks: lacks, Rules: &audit.Judgement{Finding: audit.Unreachable,
-		Why: "its network namespace was not found: " + oneLine(err)}}
-	a.Findings = ofRules(*a.Rules)
+		Why: strings.TrimPrefix(oneLine(err), pod+": ")}}
+	a.unreachable()
 	return a
+}
+
+// unreachable adds what is to be said of a pod that was not looked into.
+func (a *Answer) unreachable() {
+	f := ofRules(*a.Rules)
+	if len(a.Lacks) > 0 {
+		f[0].Remedy = "run this as root on the node, or in an agent, which has what is lacked " +
+			"here with any repair.mode but off: set it to report"
+	}
+	a.Findings = f
 }
