@@ -242,6 +242,47 @@ func TestWhatMayNotBeRead(t *testing.T) {
 	}
 }
 
+// Who may not read the pages of one agent is not told so by each.
+func TestForbiddenPagesAreNotAskedForAgain(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for i := range 100 {
+		names = append(names, fmt.Sprintf("node-%02d", i))
+	}
+	a := healthy(t, names...)
+	a.forbidden = []string{"/proxy/metrics"}
+	r := lookAt(t, a, false)
+	asked := slices.DeleteFunc(a.asks, func(p string) bool { return !strings.Contains(p, "/proxy/") })
+	if len(asked) > atOnce || verdict.Count(r.Rows, verdict.Unknown) != 1 || r.Fine != 100 {
+		t.Errorf("%d pages asked for: %s", len(asked), text(t, r))
+	}
+}
+
+func TestTolerations(t *testing.T) {
+	t.Parallel()
+	gpu := taint{"gpu", "a", "NoSchedule"}
+	for name, row := range map[string]struct {
+		taint taint
+		by    []toleration
+		want  bool
+	}{
+		"none":              {gpu, nil, false},
+		"all":               {gpu, []toleration{{Operator: "Exists"}}, true},
+		"all of an effect":  {gpu, []toleration{{Operator: "Exists", Effect: "NoExecute"}}, false},
+		"the key":           {gpu, []toleration{{Key: "gpu", Operator: "Exists"}}, true},
+		"the value":         {gpu, []toleration{{Key: "gpu", Value: "a", Effect: "NoSchedule"}}, true},
+		"another value":     {gpu, []toleration{{Key: "gpu", Value: "b"}}, false},
+		"another key":       {gpu, []toleration{{Key: "cpu", Operator: "Exists"}}, false},
+		"no key, no Exists": {gpu, []toleration{{}}, false},
+		"a preference":      {taint{"x", "", "PreferNoSchedule"}, nil, true},
+		"a node in trouble": {taint{"node.kubernetes.io/unreachable", "", "NoExecute"}, nil, true},
+	} {
+		if got := row.taint.tolerated(row.by); got != row.want {
+			t.Errorf("%s: %v, want %v", name, got, row.want)
+		}
+	}
+}
+
 func TestServersThatAnswerNothing(t *testing.T) {
 	t.Parallel()
 	for want, fault := range map[string]http.HandlerFunc{
@@ -341,6 +382,10 @@ func TestTwoAgents(t *testing.T) {
 	last["name"], last["creationTimestamp"] = "agent-young", "2026-01-02T00:00:00Z"
 	if r := lookAt(t, a, true); r.Nodes[0].Agent.Pod != "kube-system/agent-node-1" {
 		t.Errorf("%+v", r.Nodes[0])
+	}
+	slices.Reverse(a.lists[podsPath])
+	if r := lookAt(t, a, true); r.Nodes[0].Agent.Pod != "kube-system/agent-node-1" {
+		t.Errorf("in the other order: %+v", r.Nodes[0])
 	}
 	a.lists[podsPath] = nil
 	a.agent(t, "node-1", `"phase":"Failed"`)

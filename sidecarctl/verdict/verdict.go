@@ -4,7 +4,12 @@
 //		Remedy: "start a time service on the node"}
 package verdict
 
-import "github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
+import (
+	"slices"
+	"unicode/utf8"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
+)
 
 // Word is a verdict.
 type Word string
@@ -36,15 +41,36 @@ func Count(rows []Row, word Word) int {
 	return n
 }
 
-// Text writes rows for people, each with its remedy in a line of its own.
+// narrow is how long the name of a thing may be to have the rest beside it.
+const narrow = 28
+
+// Text writes rows for people, each with its remedy in a line of its own. A row without a name is
+// about the thing above it.
 func Text(p *view.Page, rows []Row) {
 	const indent = 2
+	beside := true
+	for _, r := range rows {
+		beside = beside && utf8.RuneCountInString(view.Clean(r.About)) <= narrow
+	}
 	var cells [][]string
 	for _, r := range rows {
-		cells = append(cells, []string{r.About, string(r.Verdict), r.What})
+		row := []string{string(r.Verdict), r.What}
+		remedy := []string{"", "remedy: " + r.Remedy}
+		if beside {
+			row, remedy = slices.Insert(row, 0, r.About), slices.Insert(remedy, 0, "")
+		} else if r.About != "" {
+			p.Table(2*indent, cells)
+			cells = nil
+			p.Paragraph(indent, r.About)
+		}
+		cells = append(cells, row)
 		if r.Remedy != "" {
-			cells = append(cells, []string{"", "", "remedy: " + r.Remedy})
+			cells = append(cells, remedy)
 		}
 	}
-	p.Table(indent, cells)
+	if beside {
+		p.Table(indent, cells)
+	} else {
+		p.Table(2*indent, cells)
+	}
 }
