@@ -11,10 +11,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // timeout is how long the runtime may take. It is local, and answers at once or is in trouble.
@@ -23,6 +19,9 @@ const timeout = 5 * time.Second
 // uidLabel is the kubelet's label on each sandbox: the uid of its pod.
 const uidLabel = "io.kubernetes.pod.uid"
 
+// networkReady is the type of the condition of the runtime's network.
+const networkReady = "NetworkReady"
+
 // Ask asks the runtime itself, on its socket. Read only: it changes nothing. With the uid of
 // a pod it also asks whether that one is in a sandbox of this runtime, which Runtime.RunsPod says.
 //
@@ -30,25 +29,20 @@ const uidLabel = "io.kubernetes.pod.uid"
 func Ask(ctx context.Context, socket, podUID string) (Runtime, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	conn, err := grpc.NewClient("unix://"+socket,
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return Runtime{}, fmt.Errorf("ask runtime at %s: %w", socket, err)
-	}
-	defer func() { _ = conn.Close() }()
-	client := api.NewRuntimeServiceClient(conn)
-	version, err := client.Version(ctx, &api.VersionRequest{})
+	c := dial(socket)
+	defer c.close()
+	version, err := c.call(ctx, "Version", nil)
 	if err != nil {
 		return Runtime{}, fmt.Errorf("ask runtime at %s for its version: %w", socket, err)
 	}
-	status, err := client.Status(ctx, &api.StatusRequest{Verbose: true})
+	status, err := c.call(ctx, "Status", message{}.number(1, 1)) // verbose
 	if err != nil {
 		return Runtime{}, fmt.Errorf("ask runtime at %s for its status: %w", socket, err)
 	}
-	r := Runtime{Name: version.GetRuntimeName(), Version: version.GetRuntimeVersion()}
+	r := Runtime{Name: version.text(2), Version: version.text(3)}
 	r.read(status)
 	if podUID != "" {
-		r.RunsPod, err = runsPod(ctx, client, podUID)
+		r.RunsPod, err = c.runsPod(ctx, podUID)
 	}
 	if err != nil {
 		return Runtime{}, fmt.Errorf("ask runtime at %s for the agent's sandbox: %w", socket, err)
@@ -58,24 +52,29 @@ func Ask(ctx context.Context, socket, podUID string) (Runtime, error) {
 
 // runsPod reports whether a pod has a sandbox that is ready. What comes back is compared: not every
 // runtime has to filter.
-func runsPod(ctx context.Context, client api.RuntimeServiceClient, uid string) (bool, error) {
-	list, err := client.ListPodSandbox(ctx,
-		&api.ListPodSandboxRequest{Filter: &api.PodSandboxFilter{
-			State:         &api.PodSandboxStateValue{State: api.PodSandboxState_SANDBOX_READY},
-			LabelSelector: map[string]string{uidLabel: uid},
-		}})
-	return slices.ContainsFunc(list.GetItems(), func(s *api.PodSandbox) bool {
-		return s.GetMetadata().GetUid() == uid && s.GetState() == api.PodSandboxState_SANDBOX_READY
+func (c client) runsPod(ctx context.Context, uid string) (bool, error) {
+	list, err := c.call(ctx, "ListPodSandbox", sandboxesOf(uid))
+	return slices.ContainsFunc(list.all(1), func(sandbox message) bool {
+		return sandbox.first(2).text(2) == uid && sandbox.value(3) == 0
 	}), err
 }
 
-func (r *Runtime) read(status *api.StatusResponse) {
-	for _, c := range status.GetStatus().GetConditions() {
-		if c.GetType() == api.NetworkReady {
-			r.NetworkReady, r.Message = c.GetStatus(), c.GetMessage()
+// sandboxesOf asks for a pod's sandboxes that are ready, which is the state 0.
+func sandboxesOf(uid string) message {
+	label := message{}.bytes(1, []byte(uidLabel)).bytes(2, []byte(uid))
+	return message{}.bytes(1, message{}.bytes(2, message{}.number(1, 0)).bytes(3, label))
+}
+
+func (r *Runtime) read(status message) {
+	for _, c := range status.first(1).all(1) {
+		if c.text(1) == networkReady {
+			r.NetworkReady, r.Message = c.value(2) != 0, c.text(4)
 		}
 	}
-	info := status.GetInfo()
+	info := map[string]string{}
+	for _, entry := range status.all(2) {
+		info[entry.text(1)] = entry.text(2)
+	}
 	r.LastLoad = info["lastCNILoadStatus"]
 	// What is missing or has another form stays unknown.
 	var config struct {
