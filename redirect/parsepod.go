@@ -89,7 +89,7 @@ func (p Pod) crossCheck(cfg Config, d *Decision) Mistakes {
 		d.Policy.Outbound.ExcludeUIDs = mergeIDs(append(d.Policy.Outbound.ExcludeUIDs, ids...))
 	}
 	d.Policy.DNS.Everywhere = d.Policy.DNS.Everywhere || cfg.CaptureAllDNS
-	if d.Policy.DNS.find(p.Nameservers) {
+	if d.Policy.DNS.Find(p.Nameservers) {
 		d.Warnings = append(d.Warnings, UnknownNameservers)
 	}
 	shared := p.Spec.sharedUID(d)
@@ -101,9 +101,9 @@ func (p Pod) crossCheck(cfg Config, d *Decision) Mistakes {
 const UnknownNameservers = "the runtime did not pass the pod's nameservers (capability dns): all " +
 	"of port 53 is captured"
 
-// find settles which nameservers are captured: those of the pod where they are known, else
-// everything, which it reports.
-func (d *DNS) find(servers []netip.Addr) (unknown bool) {
+// Find settles which nameservers are captured: those of the pod where they are known, else
+// everything, which it reports. Without Capture nothing is.
+func (d *DNS) Find(servers []netip.Addr) (unknown bool) {
 	unknown = d.Capture && !d.Everywhere && len(servers) == 0
 	d.Everywhere = d.Capture && (d.Everywhere || unknown)
 	if !d.Capture || d.Everywhere {

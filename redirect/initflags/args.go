@@ -40,7 +40,7 @@ func Read(args []string, env, values map[string]string) (Values, error) {
 // readVariables takes what a set of variables says. A truth value that cannot be read is false:
 // istio-init drops pflag's error, which has set the flag to false by then.
 func (v Values) readVariables(source map[string]string) {
-	for _, f := range flags {
+	for _, f := range slices.Concat(flags, workFlags) {
 		for _, name := range f.variables() {
 			value, ok := source[name]
 			if !ok {
@@ -76,7 +76,8 @@ func (v Values) readArgs(args []string) error {
 			if arg == "--" {
 				arg = rest[0]
 			}
-			err = fmt.Errorf("%q stands alone: want -flag value", arg)
+			err = fmt.Errorf("%q stands alone: want -flag value; quote an asterisk, and write "+
+				"a value that is empty as ''", arg)
 		case strings.HasPrefix(arg, "--"):
 			rest, err = v.readLong(arg, rest)
 		default:
@@ -87,6 +88,16 @@ func (v Values) readArgs(args []string) error {
 		}
 	}
 	return nil
+}
+
+// IsFlag reports whether a word is, or begins with, a flag of istio-init.
+func IsFlag(word string) bool {
+	name, _, _ := strings.Cut(word, "=")
+	_, ok := findFlag(func(f flag) bool {
+		return name == "--"+f.long || f.short != "" && !strings.HasPrefix(word, "--") &&
+			strings.HasPrefix(word, "-"+f.short)
+	})
+	return ok
 }
 
 // afterProgram drops the names by which proxy images call it: istio-iptables, or pilot-agent and
@@ -161,7 +172,7 @@ func (v Values) set(f flag, name, value string) error {
 }
 
 func findFlag(is func(flag) bool) (flag, bool) {
-	for _, list := range [][]flag{flags, otherFlags} {
+	for _, list := range [][]flag{flags, workFlags, otherFlags} {
 		if i := slices.IndexFunc(list, is); i >= 0 {
 			return list[i], true
 		}

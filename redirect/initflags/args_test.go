@@ -18,7 +18,7 @@ import (
 func byPflag(args []string) (map[string]string, error) {
 	set := pflag.NewFlagSet("istio-iptables", pflag.ContinueOnError)
 	set.SetOutput(io.Discard)
-	for _, f := range slices.Concat(flags, otherFlags) {
+	for _, f := range slices.Concat(flags, workFlags, otherFlags) {
 		if f.toggle {
 			set.BoolP(f.long, f.short, false, "")
 		} else {
@@ -173,7 +173,7 @@ func TestOtherFlagsOfIstioInitChangeNothing(t *testing.T) {
 			t.Errorf("%q (-without +with):\n%s", more, diff)
 		}
 	}
-	for _, f := range otherFlags {
+	for _, f := range slices.Concat(workFlags, otherFlags) {
 		name := "--" + f.long
 		if f.toggle {
 			check(name)
@@ -191,7 +191,7 @@ func TestOtherFlagsOfIstioInitChangeNothing(t *testing.T) {
 func TestNoTwoFlagsOfIstioInitHaveOneName(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for i, f := range slices.Concat(flags, otherFlags) {
+	for i, f := range slices.Concat(flags, workFlags, otherFlags) {
 		for _, name := range []string{"--" + f.long, "-" + f.short} {
 			if name == "-" {
 				continue

@@ -8,10 +8,14 @@
 // the meaning: what is redirected.
 //
 // Be aware: flags that make istio-init write no rules, such as --dry-run or --skip-rule-apply,
-// are accepted and change nothing. The policy is what the rules would be.
+// do not change the policy, which is what the rules would be. ReadWork reads them.
 package initflags
 
-import "github.com/sidecar-cni/sidecar-cni/redirect"
+import (
+	"net/netip"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+)
 
 // settings are the keys under which a pod says what istio-init is told by a flag, by its long name.
 var settings = map[string]string{
@@ -32,11 +36,19 @@ var settings = map[string]string{
 // variables of its container as a policy. The mistakes of all flags come at once, as Mistakes. The
 // pod's nameservers are not known here: where DNS is captured, all of port 53 is.
 func Policy(args []string, env map[string]string, cfg redirect.Config) (redirect.Policy, error) {
+	p, _, err := PolicyIn(args, env, cfg, nil)
+	return p, err
+}
+
+// PolicyIn reads the same for a pod with these nameservers. Where DNS is captured and there are
+// none, all of port 53 is, and unknown is true.
+func PolicyIn(args []string, env map[string]string, cfg redirect.Config, nameservers []netip.Addr) (
+	p redirect.Policy, unknown bool, err error) {
 	values, err := Read(args, env, cfg.Values)
 	if err != nil {
-		return redirect.Policy{}, err
+		return redirect.Policy{}, false, err
 	}
-	p := cfg.Basis()
+	p = cfg.Basis()
 	p.Inbound.ExcludePorts = nil // here the injector names all of them
 	var mistakes redirect.Mistakes
 	for _, f := range flags {
@@ -46,10 +58,10 @@ func Policy(args []string, env map[string]string, cfg redirect.Config) (redirect
 		mistakes = append(mistakes, p.Set(v.name, v.name, values[v.name].Text)...)
 	}
 	if len(mistakes) > 0 {
-		return redirect.Policy{}, mistakes
+		return redirect.Policy{}, false, mistakes
 	}
-	p.DNS.Everywhere = p.DNS.Capture
-	return p, nil
+	unknown = p.DNS.Find(nameservers)
+	return p, unknown, nil
 }
 
 // set reads the value of a flag. An absent one is an empty value, as it is there: without -i

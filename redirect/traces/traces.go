@@ -27,8 +27,7 @@ const MeshChains = "ISTIO_"
 
 // Chain is a chain of nftables.
 type Chain struct {
-	// As nft writes them. Family is "" for one that nft does not know; Table is anybody's; Name
-	// begins with MeshChains.
+	// As nft writes them. Family is "" for one that nft does not know; Table is anybody's.
 	Family, Table, Name string
 }
 
@@ -45,9 +44,12 @@ var families = map[byte]string{
 // FamilyName is how nft calls a family.
 func FamilyName(family byte) string { return families[family] }
 
-// Chains lists the chains of nftables whose names are those of a mesh. A kernel without nftables
-// has none.
-func Chains() ([]Chain, error) {
+// Chains lists the chains of nftables whose names are those of a mesh.
+func Chains() ([]Chain, error) { return Named(MeshChains) }
+
+// Named lists the chains of nftables whose names begin with a prefix. A kernel without nftables has
+// none.
+func Named(prefix string) ([]Chain, error) {
 	s, err := wire.Dial(unix.NETLINK_NETFILTER)
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
 		return nil, nil
@@ -74,7 +76,7 @@ func Chains() ([]Chain, error) {
 			Table:  wire.Text(wire.Find(o.Attrs, unix.NFTA_CHAIN_TABLE)),
 			Name:   wire.Text(wire.Find(o.Attrs, unix.NFTA_CHAIN_NAME)),
 		}
-		if strings.HasPrefix(c.Name, MeshChains) {
+		if strings.HasPrefix(c.Name, prefix) {
 			chains = append(chains, c)
 		}
 	}
