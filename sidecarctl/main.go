@@ -5,8 +5,8 @@
 //	sidecarctl trace -f web.yaml --from app --to 10.10.0.43:5432
 //	sidecarctl rules shop/web-0 --format iptables
 //
-// It only reads. It ends with 0 where all is well, 1 after an error, 2 if the command line is
-// wrong, and 3 where something is not as it should be.
+// It only reads, but for init. It ends with 0 where all is well, 1 after an error, 2 if the command
+// line is wrong, 3 where something is not as it should be, and 126 where init's validation failed.
 package main
 
 import (
@@ -33,6 +33,8 @@ const (
 	exitError = 1
 	exitUsage = 2
 	exitAmiss = 3
+
+	exitInvalid = 126 // of istio-validation: repair programs look for it
 )
 
 // asKubectlPlugin is the name under which kubectl finds it, for `kubectl sidecar-cni`.
@@ -88,17 +90,20 @@ func (e env) run(ctx context.Context) int {
 			cobra.CommandDisplayNameAnnotation: "kubectl sidecar-cni",
 		}
 	}
-	root.SetArgs(e.args)
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
 	root.AddCommand(e.commands()...)
+	root.SetArgs(withInit(e.args, root.Commands()))
 	err := root.ExecuteContext(ctx)
 	switch _, usage := errors.AsType[*usageError](err); {
 	case err == nil:
 		return 0
 	case errors.Is(err, errAmiss):
 		return exitAmiss
+	case errors.Is(err, errInvalid):
+		fmt.Fprintf(e.stderr, "sidecarctl: %s\n", err)
+		return exitInvalid
 	case usage || strings.HasPrefix(err.Error(), "unknown command"):
 		fmt.Fprintf(e.stderr, "sidecarctl: %s\n", view.Clean(oneLine(err)))
 		return exitUsage
@@ -110,7 +115,7 @@ func (e env) run(ctx context.Context) int {
 func (e env) commands() []*cobra.Command {
 	return []*cobra.Command{e.explainCommand(), e.traceCommand(), e.rulesCommand(),
 		e.compareCommand(), e.verifyCommand(), e.watchCommand(), e.nodeCommand(), e.clusterCommand(),
-		e.factsCommand()}
+		e.initCommand(), e.factsCommand()}
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -29,7 +29,7 @@ const (
 <!-- Written by ` + "`make generate`" + ` from the commands in sidecarctl/. -->
 
 Answers questions about the redirection of pods. It reads manifests, or the API server as kubectl does, and decides by the same code
-as the plugin. It writes nothing.
+as the plugin. It only reads, but for [init](init.md).
 
 ` + "```" + `
 make build && bin/sidecarctl explain -f web.yaml
@@ -43,9 +43,9 @@ does so with ` + "`kubectl_complete-sidecar_cni`" + ` of the archive on the PATH
 A target is ` + "`NAMESPACE/POD`, `POD` or `TYPE/NAME`, such as `deployment/web`" + `, whose template is then meant; or a file with pods and whatever
 has a pod template. A template is what its manifest says: what a webhook adds is in the pods only.
 
-It ends with 0 where all is well, with 1 after an error, with 2 if the command line is wrong, and with 3 where something is not as it
-should be: a pod that does not start. Text has 80 columns, and colour on a terminal, unless ` + "`NO_COLOR`" + ` is set. The fields of
-` + "`-o json`" + ` and ` + "`-o yaml`" + ` are in [sidecarctl-json.md](sidecarctl-json.md).
+It ends with 0 where all is well, with 1 after an error, with 2 if the command line is wrong, with 3 where something is not as it
+should be: a pod that does not start, and with 126 where the validation of init failed. Text has 80 columns, and colour on a terminal,
+unless ` + "`NO_COLOR`" + ` is set. The fields of ` + "`-o json`" + ` and ` + "`-o yaml`" + ` are in [sidecarctl-json.md](sidecarctl-json.md).
 
 What only a node knows can be said: the pod's nameservers by ` + "`--nameserver`" + `, its addresses by ` + "`--pod-ip`" + `, and what the cluster sets for
 all pods by ` + "`--entry`" + `, a file with the plugin's entry as it is in a node's chain. Without, pods have the addresses of documentation
@@ -69,6 +69,7 @@ var examples = map[string][][]string{
 		{"trace", "-f", "web.yaml", "--all", "--pod-ip", "10.244.0.7"},
 	},
 	"rules": {{"rules", "-f", "web.yaml"}},
+	"init":  {{"init", "--dry-run", "-i", "10.0.0.0/8", "-b", "80"}},
 	"compare": {
 		{"compare", "istio-init:-p 15001 -z 15006 -u 1337 -i * -b * -d 15090,15021,15020", "web.yaml"},
 	},
