@@ -154,7 +154,8 @@ func readRules(rs redirect.Ruleset) (known, error) {
 }
 
 // Follow reports the ways of packets that others send and that a filter is about, until ctx ends or
-// found returns an error, which it returns. It drops none.
+// found returns an error, which it returns. It drops none, and of what is sent again it reports the
+// first.
 func Follow(ctx context.Context, n *podns.Namespace, f Filter, found func(Way) error) error {
 	var heard *reports
 	var t *tracker
@@ -196,7 +197,7 @@ func Follow(ctx context.Context, n *podns.Namespace, f Filter, found func(Way) e
 	}
 	return heard.each(ctx, func(e event) (bool, error) {
 		ended := t.add(e)
-		if ended == nil {
+		if ended == nil || ended.known {
 			return false, nil
 		}
 		ended.Lost = heard.lost + t.forgotten

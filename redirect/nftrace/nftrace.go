@@ -30,14 +30,13 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
 )
 
-// Request is a packet that is sent.
+// Request is a packet that is to be sent.
 type Request struct {
-	// Of which everything counts but the port that it comes from, which is chosen. Its source
-	// counts from a peer only, since the kernel chooses that of the pod's packets. Its owner's ids
-	// are those of the pod.
+	// Packet has an owner, whose ids are those of the pod, or enters the pod. The port that it
+	// comes from is chosen by Send, and where it has no source, the kernel chooses that.
 	Packet packet.Packet
 
-	// Device has what the pod sends leave by this interface; "": as it is routed.
+	// Device is the interface by which it leaves; "": as the pod's routes say.
 	Device string
 
 	// Nodes are paths of network namespaces in which the other ends of the pod's interfaces may be,
@@ -49,15 +48,15 @@ type Request struct {
 	Rules redirect.Ruleset
 }
 
-// Filter is which packets of others are followed: the first of each connection of TCP, and each
-// datagram of UDP.
+// Filter says which packets of others are followed: of each connection the first.
 type Filter struct {
 	Protocol redirect.Protocol // TCP or UDP
 	To       netip.AddrPort    // where they go
 
-	// Through which they enter, or nil Owner and "" for whatever the pod sends.
+	// In is the interface by which they enter. Without it they are those that the pod sends, all or
+	// those of an owner, whose ids are those of the pod.
 	In    string
-	Owner *packet.Owner // of the socket; its ids are those of the pod
+	Owner *packet.Owner // nil: all
 
 	Rules redirect.Ruleset // as in a Request
 }
@@ -76,6 +75,7 @@ type Way struct {
 	Lost uint64 `json:"lost,omitempty"`
 
 	protocol redirect.Protocol
+	known    bool // conntrack had its connection before
 }
 
 // Rule is a rule of nftables that a packet met.
@@ -123,7 +123,8 @@ func (e End) String() string {
 		}
 		return "the last rule dropped it"
 	}
-	return "the kernel dropped it beside all rules: look at its routes and reverse path filter"
+	return "the kernel dropped it beside all rules of nftables: look at the pod's routes, at the " +
+		"reverse path filter, and at rules of legacy iptables"
 }
 
 // Packet is the packet as it began.

@@ -82,8 +82,8 @@ func TestOthersTraces(t *testing.T) {
 	}
 }
 
-// drain counts the reports that wait to be read.
-func (r *reports) drain(t *testing.T) (read uint64) {
+// drain reads the reports that wait to be read.
+func (r *reports) drain(t *testing.T) (read []netlink.Message) {
 	t.Helper()
 	raw, err := r.file.SyscallConn()
 	if err != nil {
@@ -109,7 +109,7 @@ func (r *reports) drain(t *testing.T) (read uint64) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			read += uint64(len(messages))
+			read = append(read, messages...)
 		}
 	}
 }
@@ -145,12 +145,52 @@ func TestLostReportsAreCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		all, some := many.drain(t), few.drain(t)
+		all, some := uint64(len(many.drain(t))), uint64(len(few.drain(t)))
 		if many.lost != 0 || all < 200 {
 			t.Errorf("with room: read %d, lost %d", all, many.lost)
 		}
 		if few.lost == 0 || few.lost+some != all {
 			t.Errorf("without room: read %d, lost %d, want %d in all", some, few.lost, all)
+		}
+	})
+}
+
+// Of a connection of TCP the kernel reports the packet that begins it, not what is said in it.
+func TestOnlyTheBeginningIsReported(t *testing.T) {
+	t.Parallel()
+	ns := netns.New(t)
+	ns.RaiseLoopback(t)
+	to := netip.MustParseAddrPort("127.0.0.1:80")
+	ns.Do(t, func() {
+		heard, err1 := listen(reportsBuffer)
+		tracing, err2 := newTable("test", Filter{Protocol: redirect.TCP, To: to}.rules()).arm()
+		server, err3 := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+		client, err4 := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+		if err := errors.Join(err1, err2, err3, err4, unix.Bind(server, sockaddr(to)),
+			unix.Listen(server, 1), unix.Connect(client, sockaddr(to))); err != nil {
+			t.Fatal(err)
+		}
+		defer tracing.Close()
+		defer heard.close()
+		defer unix.Close(server)
+		conn, _, err := unix.Accept(server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(conn)
+		_, err1 = unix.Write(client, []byte("hello"))
+		_, err2 = unix.Read(conn, make([]byte, 5))
+		if err := errors.Join(err1, err2, unix.Close(client)); err != nil {
+			t.Fatal(err)
+		}
+		begun := 0
+		for _, m := range heard.drain(t) {
+			if e, ok := newEvent(m); ok && e.chain == firstOut && e.isRule() {
+				begun++
+			}
+		}
+		if begun != 1 {
+			t.Errorf("%d packets were reported, want 1", begun)
 		}
 	})
 }

@@ -152,22 +152,42 @@ func rulesFor(p tuple, in string) []tracingRule {
 		discard(lastForward, from))
 }
 
-// rules report what a filter asks for, and drop nothing.
+// isKnown holds for packets of connections that conntrack had before: it confirms one behind our
+// last chains. Of such a packet no chain of type nat is asked.
+func isKnown() condition {
+	const statusConfirmed = 1 << 3 // IPS_CONFIRMED, linux/netfilter/nf_conntrack_common.h
+	confirmed := binary.NativeEndian.AppendUint32(nil, statusConfirmed)
+	zero := make([]byte, len(confirmed))
+	return condition{&expr.Ct{Key: expr.CtKeySTATUS, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: uint32(len(confirmed)),
+			Mask: confirmed, Xor: zero},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: zero}}
+}
+
+// rules report what a filter asks for, and drop nothing. Those of the last chains are met by what
+// is no first packet of a connection.
 func (f Filter) rules() []tracingRule {
+	all := []tracingRule{f.first()}
+	for _, chain := range []string{lastOut, lastIn, lastForward} {
+		all = append(all, tracingRule{chain, isKnown()})
+	}
+	return all
+}
+
+func (f Filter) first() tracingRule {
 	when := []condition{protocolIs(f.Protocol, f.To.Addr()), destinationIs(f.To)}
 	if f.Protocol == redirect.TCP {
 		when = append(when, isSYN())
 	}
 	if f.In != "" {
-		return []tracingRule{report(firstIn,
-			append(when, interfaceIs(expr.MetaKeyIIFNAME, f.In))...)}
+		return report(firstIn, append(when, interfaceIs(expr.MetaKeyIIFNAME, f.In))...)
 	}
 	if o := f.Owner; o != nil {
 		id := func(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 		when = append(when, equals(meta(expr.MetaKeySKUID), id(o.UID)),
 			equals(meta(expr.MetaKeySKGID), id(o.GID)))
 	}
-	return []tracingRule{report(firstOut, when...)}
+	return report(firstOut, when...)
 }
 
 // tableFlagOwner has the kernel remove a table with the socket that made it, and let nobody else

@@ -107,6 +107,12 @@ func (t *tracker) last(from origin, e event) *Way {
 	if !e.headed {
 		return nil
 	}
+	way := t.ways[from]
+	// What goes over lo is confirmed between our two last chains.
+	if overLo := e.chain == lastIn && way.Out != ""; !overLo && e.isRule() &&
+		e.verdict == verdictContinue {
+		way.known = true
+	}
 	switch e.chain {
 	case lastIn:
 		return t.end(from, Stays)
@@ -115,7 +121,7 @@ func (t *tracker) last(from origin, e event) *Way {
 		if e.chain == lastOut && name == lo {
 			return nil // it comes in again
 		}
-		way := t.end(from, Leaves)
+		t.end(from, Leaves)
 		way.End.Interface = name
 		return way
 	}
@@ -157,7 +163,11 @@ func (t *tracker) find(key ruleKey) Rule {
 	return met
 }
 
-const verdictDrop = "drop"
+// Verdicts of rules, in nft's words.
+const (
+	verdictDrop     = "drop"
+	verdictContinue = "continue"
+)
 
 // unfinished is the way of a packet as far as it was reported.
 func (t *tracker) unfinished(from origin) (*Way, bool) {

@@ -1,58 +1,66 @@
 package kernel
 
 import (
-	"context"
 	"errors"
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/kernelrules"
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftrace"
-	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
 	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
 	"github.com/sidecar-cni/sidecar-cni/test/matrix"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
-// follow follows calls like one, makes it some times, and returns the ways and what answered.
-func (p tracedPod) follow(t *testing.T, c call, times int) ([]nftrace.Way, []netns.Result) {
+// followed follows packets like those of a call while others are made, until one is enough.
+func (p tracedPod) followed(t *testing.T, like call, calls func(),
+	found func(nftrace.Way) (enough bool)) {
 	t.Helper()
-	sent := c.packet()
-	f := nftrace.Filter{Protocol: c.proto, To: c.to, In: sent.In, Owner: sent.Owner, Rules: p.rules}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var ways []nftrace.Way
+	sent := like.packet()
+	f := nftrace.Filter{Protocol: like.proto, To: like.to, In: sent.In, Owner: sent.Owner,
+		Rules: p.rules}
 	enough := errors.New("enough")
 	var done sync.WaitGroup
 	done.Go(func() {
-		err := nftrace.Follow(ctx, p.opened, f, func(w nftrace.Way) error {
-			if ways = append(ways, w); len(ways) == times {
+		err := nftrace.Follow(t.Context(), p.opened, f, func(w nftrace.Way) error {
+			if found(w) {
 				return enough
 			}
 			return nil
 		})
 		if !errors.Is(err, enough) {
-			t.Errorf("Follow: %v, after %d packets", err, len(ways))
+			t.Errorf("Follow: %v", err)
 		}
 	})
 	eventually(t, func() bool {
-		for _, table := range listed(t, p.NS) {
-			if strings.HasPrefix(table.Name, "sidecar-cni-trace-") {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(listed(t, p.NS), func(table kernelrules.Table) bool {
+			return strings.HasPrefix(table.Name, "sidecar-cni-trace-")
+		})
 	}, "want a tracing table")
-	var results []netns.Result
-	for range times {
-		results = append(results, c.make(t, p.Pod, patient))
-	}
+	calls()
 	done.Wait()
+}
+
+// follow follows calls like one, makes it some times, and returns the ways and what answered.
+func (p tracedPod) follow(t *testing.T, c call, times int) ([]nftrace.Way, []netns.Result) {
+	t.Helper()
+	var ways []nftrace.Way
+	var results []netns.Result
+	p.followed(t, c, func() {
+		for range times {
+			results = append(results, c.make(t, p.Pod, patient))
+		}
+	}, func(w nftrace.Way) bool {
+		ways = append(ways, w)
+		return len(ways) == times
+	})
 	return ways, results
 }
 
@@ -121,39 +129,55 @@ func TestOtherPacketsAreNotFollowed(t *testing.T) {
 	app := netns.Identity{UID: 1000, GID: 1000}
 	asked := call{from: "pod", as: app, proto: redirect.TCP,
 		to: netip.MustParseAddrPort("192.0.2.7:80")}
-	ctx, cancel := context.WithCancel(t.Context())
-	var ways []nftrace.Way
-	var done sync.WaitGroup
-	enough := errors.New("enough")
-	done.Go(func() {
-		err := nftrace.Follow(ctx, pod.opened, nftrace.Filter{Protocol: asked.proto, To: asked.to,
-			Owner: &packet.Owner{UID: 1000, GID: 1000}, Rules: rs}, func(w nftrace.Way) error {
-			ways = append(ways, w)
-			return enough
-		})
-		if !errors.Is(err, enough) {
-			t.Error(err)
-		}
-	})
-	eventually(t, func() bool { return len(listed(t, pod.NS)) == 2 }, "want a tracing table")
 	const lastPort = 30777
-	for _, change := range []func(*call){
-		func(c *call) { c.to = netip.MustParseAddrPort("192.0.2.7:8080") },
-		func(c *call) { c.to = netip.MustParseAddrPort("192.0.2.8:80") },
-		func(c *call) { c.as = netns.Identity{UID: 1001, GID: 1000} },
-		func(c *call) { c.as = netns.Identity{UID: 1000, GID: 1001} },
-		func(*call) {}, // the one that is followed, at last
-	} {
-		c := asked
-		if change(&c); c == asked {
-			c.port = lastPort
+	var ways []nftrace.Way
+	pod.followed(t, asked, func() {
+		for _, change := range []func(*call){
+			func(c *call) { c.to = netip.MustParseAddrPort("192.0.2.7:8080") },
+			func(c *call) { c.to = netip.MustParseAddrPort("192.0.2.8:80") },
+			func(c *call) { c.as = netns.Identity{UID: 1001, GID: 1000} },
+			func(c *call) { c.as = netns.Identity{UID: 1000, GID: 1001} },
+			func(c *call) { c.port = lastPort }, // which is followed, at last
+		} {
+			c := asked
+			change(&c)
+			c.make(t, pod.Pod, patient)
 		}
-		c.make(t, pod.Pod, patient)
-	}
-	done.Wait()
-	cancel()
+	}, func(w nftrace.Way) bool {
+		ways = append(ways, w)
+		return true
+	})
 	if len(ways) != 1 || ways[0].Source.Port() != lastPort {
 		t.Errorf("followed %+v", ways)
+	}
+}
+
+// Of an exchange of datagrams the first is followed: of the others no chain of type nat is asked.
+func TestTheFirstDatagramIsFollowed(t *testing.T) {
+	t.Parallel()
+	netns.RequireRoot(t)
+	r := matrix.Plain()
+	matrix.Proxy(&r).Env["ISTIO_META_DNS_CAPTURE"] = "true"
+	policy, rs := compile(t, r)
+	for _, to := range []string{"192.0.2.53:53", "[2001:db8::7]:53"} { // one captured, one not
+		pod := newTracedPod(t, dialectOf(t, redirect.NFTables), rs)
+		listen(t, pod.Pod, policy)
+		one := call{from: "pod", as: netns.Identity{UID: 1000, GID: 1000}, proto: redirect.UDP,
+			to: netip.MustParseAddrPort(to), port: 30001}
+		another := one
+		another.port = 30002
+		var ports []uint16
+		pod.followed(t, one, func() {
+			for _, c := range []call{one, one, one, another} {
+				c.make(t, pod.Pod, patient)
+			}
+		}, func(w nftrace.Way) (enough bool) {
+			ports = append(ports, w.Source.Port())
+			return w.Source.Port() == another.port
+		})
+		if !slices.Equal(ports, []uint16{one.port, another.port}) {
+			t.Errorf("to %s: followed the packets from ports %v", to, ports)
+		}
 	}
 }
 
