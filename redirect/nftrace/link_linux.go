@@ -2,7 +2,6 @@ package nftrace
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -167,7 +166,3 @@ func inNamespace(n *os.File, f func() error) error {
 	}()
 	return <-done
 }
-
-// errRaw is the error of a program that may not send frames.
-var errRaw = errors.New("this needs the capability CAP_NET_RAW, which an agent has with " +
-	"the chart's value tool.live")

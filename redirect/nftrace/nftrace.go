@@ -17,6 +17,8 @@
 //     its socket is closed, by whatever end of the program. That takes Linux 5.12.
 //   - What leaves the pod is dropped ahead of source NAT, and what stays ahead of INPUT's: rules
 //     there are not reported. What goes over lo has a connection in conntrack for a moment.
+//   - A peer's packet is a frame on the cable to the pod, which takes CAP_NET_RAW on the node.
+//     Without, it is a packet of the node itself, which the node's rules may change or drop.
 //   - In a namespace in which others trace packets as well, their reports are told apart by the
 //     packet's source.
 package nftrace

@@ -26,26 +26,45 @@ func fromPeer(r Request, nodes []*os.File) (*sender, error) {
 	if err != nil {
 		return nil, err
 	}
+	var fd int
+	err = inNamespace(u.node, func() error {
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if errors.Is(err, unix.EPERM) {
+		return fromNode(r, u)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open a packet socket: %w", err)
+	}
 	source := netip.AddrPortFrom(p.Source.Addr(),
 		uint16(firstClientPort+rand.IntN(clientPorts)))
-	s := &sender{tuple: tuple{p.Protocol, source, p.Destination}, in: p.In, close: func() {}}
-	s.send = func() error {
-		return inNamespace(u.node, func() error { return u.send(frame(u.pod.mac, s.tuple)) })
+	s := &sender{tuple: tuple{p.Protocol, source, p.Destination}, in: p.In,
+		close: func() { _ = unix.Close(fd) }}
+	s.send = func() error { return u.send(fd, frame(u.pod.mac, s.tuple)) }
+	return s, nil
+}
+
+// fromNode gets ready what the node itself sends to the pod, for a program that may not send
+// frames: it comes from the node's address, by the node's routes, as a probe of the kubelet does.
+func fromNode(r Request, u uplink) (*sender, error) {
+	r.Packet.Source, r.Device = netip.AddrPort{}, ""
+	var s *sender
+	err := inNamespace(u.node, func() error {
+		var err error
+		s, err = r.open()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("send from the node: %w", err)
 	}
+	s.in = r.Packet.In
 	return s, nil
 }
 
 // send puts a frame on the cable. Nothing of the node's traffic control is asked about it, for it
 // is the pod's rules that are in question.
-func (u uplink) send(data []byte) error {
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("open a packet socket: %w: %w", err, errRaw)
-	}
-	if err != nil {
-		return fmt.Errorf("open a packet socket: %w", err)
-	}
-	defer unix.Close(fd)
+func (u uplink) send(fd int, data []byte) error {
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
 		return fmt.Errorf("pass by the traffic control: %w", err)
 	}

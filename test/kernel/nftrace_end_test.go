@@ -46,13 +46,18 @@ func TestTraceVictim(t *testing.T) {
 	request := appCalls(rs)
 	if peer := os.Getenv(victim + "_PEER"); peer != "" {
 		request = nftrace.Request{Rules: rs, Nodes: []string{peer}, Packet: packet.Packet{
-			Protocol: redirect.TCP, In: "eth0", Source: netip.AddrPortFrom(netns.PeerIPv4, 1),
+			Protocol: redirect.TCP, In: "eth0", Source: netip.MustParseAddrPort("192.0.2.1:1"),
 			Destination: netip.AddrPortFrom(netns.PodIPv4, 80)}}
 	}
 	fmt.Println("ready")
 	for {
-		if _, err := nftrace.Send(t.Context(), n, request); err != nil {
+		way, err := nftrace.Send(t.Context(), n, request)
+		if err != nil {
 			t.Fatal(err)
+		}
+		if os.Getenv(victim+"_ONCE") != "" {
+			fmt.Println(drawWay(way))
+			return
 		}
 	}
 }

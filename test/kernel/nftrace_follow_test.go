@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -187,16 +188,15 @@ func TestATracerNamesTheCapabilityThatItLacks(t *testing.T) {
 	netns.RequireRoot(t)
 	_, rs := compile(t, matrix.Plain())
 	pod := newTracedPod(t, dialectOf(t, redirect.NFTables), rs)
-	for name, row := range map[string]struct{ without, enters, want string }{
-		"another user": {"-setuid,-setgid", "", "CAP_SETUID and CAP_SETGID"},
-		"rules":        {"-net_admin", "", "CAP_NET_ADMIN"},
-		"frames":       {"-net_raw", pod.Peer.Path(), "CAP_NET_RAW"},
+	for name, row := range map[string]struct{ without, want string }{
+		"another user": {"-setuid,-setgid", "CAP_SETUID and CAP_SETGID"},
+		"rules":        {"-net_admin", "CAP_NET_ADMIN"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.Command("setpriv", "--bounding-set", row.without, os.Args[0], "-test.run",
 				"^TestTraceVictim$", "-test.timeout", "1m")
-			cmd.Env = append(os.Environ(), victim+"="+pod.Path(), victim+"_PEER="+row.enters)
+			cmd.Env = append(os.Environ(), victim+"="+pod.Path())
 			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 			out, err := cmd.CombinedOutput()
 			if err == nil || !strings.Contains(string(out), row.want) {
@@ -204,4 +204,24 @@ func TestATracerNamesTheCapabilityThatItLacks(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A tracer that may not send frames has the node send a peer's packet, from its own address.
+func TestAPeersPacketWithoutTheRightToSendFrames(t *testing.T) {
+	t.Parallel()
+	netns.RequireRoot(t)
+	_, rs := compile(t, matrix.Plain())
+	pod := newTracedPod(t, dialectOf(t, redirect.NFTables), rs)
+	pod.Run(t, escapes, "nft", "-f", "-")
+	cmd := exec.Command("setpriv", "--bounding-set", "-net_raw", os.Args[0], "-test.run",
+		"^TestTraceVictim$", "-test.timeout", "1m")
+	cmd.Env = append(os.Environ(), victim+"="+pod.Path(), victim+"_PEER="+pod.Peer.Path(),
+		victim+"_ONCE=1")
+	out, err := cmd.CombinedOutput()
+	want := fmt.Sprintf("TCP %s:", netns.PeerIPv4)
+	if err != nil || !strings.Contains(string(out), want) ||
+		!strings.Contains(string(out), "it stays in the pod, at 10.244.0.2:15006") {
+		t.Errorf("%v, want a packet from %s that is redirected:\n%s", err, netns.PeerIPv4, out)
+	}
+	pod.wantNoEscapes(t)
 }
