@@ -30,6 +30,7 @@ var answers = map[string]any{
 	"watch":   watch.Event{},
 	"node":    node.Report{},
 	"cluster": cluster.Report{},
+	"init":    nil,
 }
 
 const schemaPage = "../docs/sidecarctl-json.md"

@@ -105,8 +105,16 @@ func (e env) verified(ctx context.Context, o *options, v verifyFlags,
 func (e env) verify(c *cobra.Command, o *options, v verifyFlags,
 	subjects []subject) (verify.Answers, error) {
 	all := verify.Answers{}
+	var running []subject
+	for _, s := range subjects {
+		if p := s.pod.Phase; p == "Succeeded" || p == "Failed" {
+			all = append(all, verify.NotOurs(s.pod.Name, "it has ended"))
+		} else {
+			running = append(running, s)
+		}
+	}
 	for _, one := range ask(c.Context(), e, question[verify.Answer]{command: c, options: o,
-		here: verifyHere}, subjects) {
+		here: verifyHere}, running) {
 		answer := one.value
 		switch {
 		case one.subject.pod.HostNetwork:

@@ -28,9 +28,9 @@
 {{- $runs := hasPrefix "iptables-" .Values.backend -}}
 {{- $capabilities := list "NET_ADMIN" "CHOWN" -}}
 {{- if $enters }}{{ $capabilities = concat $capabilities (list "SYS_ADMIN" "SYS_PTRACE" "DAC_READ_SEARCH") }}{{ end -}}
-{{- if .Values.tool.live }}{{ $capabilities = concat $capabilities (list "SETUID" "SETGID" "NET_RAW") }}{{ end -}}
+{{- if .Values.tool.live }}{{ $capabilities = concat $capabilities (list "SETUID" "SETGID") }}{{ end -}}
 {{- if $runs }}{{ $capabilities = append $capabilities "SYS_CHROOT" }}{{ end -}}
-{{- if and (eq .Values.backend "iptables-legacy") (not .Values.tool.live) }}{{ $capabilities = append $capabilities "NET_RAW" }}{{ end -}}
+{{- if eq .Values.backend "iptables-legacy" }}{{ $capabilities = append $capabilities "NET_RAW" }}{{ end -}}
 {{- $polices := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
 {{- $patches := or .Values.untaint .Values.nodeCondition .Values.labelPods -}}
 {{- if and $patches (not $polices) -}}
