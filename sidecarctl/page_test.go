@@ -219,7 +219,7 @@ func TestTroubleshootingCommands(t *testing.T) {
 	for _, one := range typed {
 		c, ok := commands[one[1]]
 		asked[one[1]] = true
-		for _, word := range strings.Fields(one[2]) {
+		for word := range strings.FieldsSeq(one[2]) {
 			name, long := strings.CutPrefix(word, "--")
 			if ok && long && c.Flags().Lookup(name) == nil {
 				t.Errorf("%s: there is no --%s", one[0], name)
