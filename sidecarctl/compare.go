@@ -25,7 +25,8 @@ import (
 const compareAbout = `Says for which packets two sets of rules differ; where it names none, there is none. With one
 target, the rules that a pod got when it started are compared with what it asks for now. A side is
 
-- a target, as NAMESPACE/POD or deployment/NAME: what it has, if it has started, else what it asks for
+- a target, as NAMESPACE/POD or deployment/NAME: what it has, if it has started, else what it
+  asks for
 - a manifest's file, of which the first pod counts
 - iptables:FILE, what iptables-save printed; iptables:FILE,FILE6 with ip6tables-save's
 - istio-init:'FLAGS', the command line of an istio-init
@@ -43,7 +44,7 @@ type side struct {
 func (e env) compareCommand() *cobra.Command {
 	var o options
 	c := e.command("compare", "for which packets two sets of rules differ", compareAbout, &o)
-	c.Use = "compare TARGET | compare SIDE SIDE"
+	c.Use = "compare TARGET | compare A B"
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) < 1 || len(args) > 2 {
 			return usagef("%d sides: want two, or one running pod", len(args))

@@ -78,8 +78,10 @@ func usagef(format string, args ...any) error {
 }
 
 func (e env) run(ctx context.Context) int {
-	ctx, e.cancel = context.WithCancel(ctx)
-	defer e.cancel()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	asked := e
+	asked.cancel = cancel
 	root := &cobra.Command{
 		Use:     "sidecarctl",
 		Short:   "Answers questions about the redirection of pods to their sidecars",
@@ -93,7 +95,7 @@ func (e env) run(ctx context.Context) int {
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
-	root.AddCommand(e.commands()...)
+	root.AddCommand(asked.commands()...)
 	root.SetArgs(withInit(e.args, root.Commands()))
 	err := root.ExecuteContext(ctx)
 	switch _, usage := errors.AsType[*usageError](err); {
@@ -114,7 +116,8 @@ func (e env) run(ctx context.Context) int {
 
 func (e env) commands() []*cobra.Command {
 	return []*cobra.Command{e.explainCommand(), e.traceCommand(), e.rulesCommand(),
-		e.compareCommand(), e.verifyCommand(), e.watchCommand(), e.nodeCommand(), e.clusterCommand(),
+		e.compareCommand(), e.verifyCommand(), e.watchCommand(), e.nodeCommand(),
+		e.clusterCommand(),
 		e.initCommand(), e.factsCommand()}
 }
 

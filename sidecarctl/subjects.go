@@ -107,7 +107,7 @@ type subject struct {
 	backend  string          // what programs the node's rules; "" if nobody knows
 	lacks    []string        // what could not be learned of its node, and why
 	unsaid   bool            // nobody knows its nameservers, and they matter
-	class    string          // its runtime class, if the handler matters, which is the cluster's to know
+	class    string          // its runtime class, if its handler matters and is not known
 }
 
 // has is what the rules of a pod are compiled from: what it started with, else what it asks for.

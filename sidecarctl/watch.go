@@ -74,7 +74,7 @@ func (e env) watchCommand() *cobra.Command {
 	return c
 }
 
-// policyOf is the policy by whose ports connections are named. That of a pod without rules has none.
+// policyOf is the policy by whose ports connections are named. A pod without rules has none.
 func policyOf(s subject) redirect.Policy {
 	if policy := s.has(); policy.Ports != (redirect.Listen{}) {
 		return policy

@@ -49,13 +49,14 @@ func (a Agent) Run(ctx context.Context, c Call) (code int, err error) {
 		args = append(slices.Clone(args), "-f", "-",
 			"--"+StdinFlag+"="+strconv.Itoa(len(c.Manifest)))
 		rest, end := io.Pipe()
-		defer end.Close()
+		defer func() { _ = end.Close() }() // a pipe's always succeeds
 		stdin = io.MultiReader(bytes.NewReader(c.Manifest), rest)
 		asked, stop = context.WithCancel(context.WithoutCancel(ctx))
-		defer context.AfterFunc(ctx, func() {
-			_ = end.Close() // a pipe's always succeeds
+		gone := context.AfterFunc(ctx, func() {
+			_ = end.Close()
 			time.AfterFunc(farewell, stop)
-		})()
+		})
+		defer gone()
 	}
 	defer stop()
 	executor, err := a.executor(args, stdin != nil)

@@ -68,8 +68,8 @@ func (a Agents) On(ctx context.Context, node string) (Agent, error) {
 		return Agent{}, err
 	}
 	if len(agents) == 0 && node == "" {
-		return Agent{}, errors.New("no agent of sidecar-cni runs in the cluster: is it installed? " +
-			"See kubectl get pods -A -l " + Labels)
+		return Agent{}, errors.New("no agent of sidecar-cni runs in the cluster: is it " +
+			"installed? See kubectl get pods -A -l " + Labels)
 	}
 	if len(agents) == 0 {
 		return Agent{}, fmt.Errorf("no agent of sidecar-cni runs on node %s: see kubectl get pods "+

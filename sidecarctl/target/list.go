@@ -86,7 +86,8 @@ func (s Selection) page(ctx context.Context, client *rest.RESTClient,
 		err = json.Unmarshal(data, &list)
 	}
 	if err != nil {
-		return nil, "", &fault{"list pods: " + whyNot(err, client.Get().URL(), "list for pods"), err}
+		why := whyNot(err, client.Get().URL(), "list for pods")
+		return nil, "", &fault{"list pods: " + why, err}
 	}
 	return list.Items, list.Metadata.Continue, nil
 }

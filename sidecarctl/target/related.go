@@ -10,7 +10,8 @@ import (
 )
 
 // addOwner reads the annotations of the object that controls a pod. A Deployment's are copied to
-// its ReplicaSets, so that the controller alone is to be asked. Whoever may not read it does without.
+// its ReplicaSets, so that the controller alone is to be asked. Whoever may not read it does
+// without.
 func (p *Pod) addOwner(ctx context.Context, client *rest.RESTClient) {
 	references, _ := dig(p.Object, "metadata")["ownerReferences"].([]any)
 	for _, one := range references {
@@ -18,8 +19,9 @@ func (p *Pod) addOwner(ctx context.Context, client *rest.RESTClient) {
 		kind, _ := reference["kind"].(string)
 		name, _ := reference["name"].(string)
 		version, _ := reference["apiVersion"].(string)
+		controls, _ := reference["controller"].(bool)
 		at := slices.IndexFunc(resources, func(r resource) bool { return r.kind == kind })
-		if reference["controller"] != true || at < 0 || name == "" ||
+		if !controls || at < 0 || name == "" ||
 			version != strings.TrimPrefix(resources[at].group+"/v1", "/") {
 			continue
 		}

@@ -47,6 +47,7 @@ func TestSidecarctl(t *testing.T) {
 		{"the tool may be another user", r.asUser},
 		{"annotations that were changed", r.changed},
 		{"rules that are gone", r.gone},
+		{"in place of istio-init", r.inits},
 		{"repair is off", r.withoutRepair},
 	} {
 		t.Run(tt.name, tt.f)
@@ -112,8 +113,7 @@ func (r *toolRig) asks(t *testing.T) {
 		r.expect(t, 0, []string{pod + " redirected by nftables, all rules as recorded",
 			":15001 uid 1337", ":15006 uid 1337"}, "verify", pod)
 		r.expect(t, 0, []string{"nftables"}, "node", n.Name, "--run-dir=/run/sidecar-cni")
-		r.expect(t, 0, []string{"1 of 1 pods redirected as they should be"}, "verify",
-			"--node="+n.Name)
+		r.expect(t, 0, []string{pod, "all rules as recorded"}, "verify", "--node="+n.Name)
 	})
 	r.expect(t, 0, []string{"2 of 2 pods redirected as they should be"}, "verify", "-A")
 	r.expect(t, 0, []string{"2 nodes"}, "cluster")
@@ -248,6 +248,42 @@ func (r *toolRig) gone(t *testing.T) {
 	r.expect(t, 3, []string{"shop/web-node1", "no rule in its network namespace redirects"},
 		"verify", "-A")
 	r.expect(t, 0, []string{"there are no rules"}, "rules", "shop/web-node1", "--kernel")
+}
+
+// inits: the image stands in for istio-init's and istio-validation's, with their command lines.
+func (r *toolRig) inits(t *testing.T) {
+	image := "docker.io/sidecar-cni/sidecar-cni:" + version(t)
+	r.eachNode(func(n *cluster.Node) {
+		pod := on(n.Name, meshed("open", "init-"+n.Name, mesh{init: true}))
+		first := &pod.Spec.InitContainers[0]
+		first.Image, first.Command = image, []string{"/sidecarctl"}
+		checked := mesh{}.validation()
+		checked.Image, checked.Command = image, []string{"/sidecarctl"}
+		pod.Spec.InitContainers = append([]corev1.Container{*first, checked},
+			pod.Spec.InitContainers[1:]...)
+		r.create(t, pod)
+		pod = r.ready(t, pod)
+		to := r.pods[n.Name]
+		got := lines[talk](t, r.rig, pod, "call", "tcp", app(to.Status.PodIP))[0]
+		r.expectSeen(t, pod, sighting{15001, got.Me, app(to.Status.PodIP)})
+		// Without the rules the validation ends with 126, and the pod does not start.
+		open := on(n.Name, meshed("open", "open-"+n.Name, mesh{init: true,
+			annotations: map[string]string{"sidecar.istio.io/inject": "false"}}))
+		open.Spec.InitContainers = []corev1.Container{checked}
+		r.create(t, open)
+		r.AwaitPod(t, "open", open.Name, func(p *corev1.Pod) error {
+			for _, s := range p.Status.InitContainerStatuses {
+				for _, state := range []corev1.ContainerState{s.State, s.LastTerminationState} {
+					if state.Terminated != nil && state.Terminated.ExitCode == 126 {
+						return nil
+					}
+				}
+			}
+			return errors.New("the validation has not failed")
+		})
+		out, code := r.run(t, "explain", "open/init-"+n.Name)
+		check(t, "explain", out, code, 0, []string{"skipped"})
+	})
 }
 
 // withoutRepair: the agent cannot look into pods, and says what it lacks.
