@@ -47,8 +47,13 @@ It ends with 0 where all is well, with 1 after an error, with 2 if the command l
 should be: a pod that does not start, and with 126 where the validation of init failed. Text has 80 columns, and colour on a terminal,
 unless ` + "`NO_COLOR`" + ` is set. The fields of ` + "`-o json`" + ` and ` + "`-o yaml`" + ` are in [sidecarctl-json.md](sidecarctl-json.md).
 
-What only a node knows can be said: the pod's nameservers by ` + "`--nameserver`" + `, its addresses by ` + "`--pod-ip`" + `, and what the cluster sets for
-all pods by ` + "`--entry`" + `, a file with the plugin's entry as it is in a node's chain. Without, pods have the addresses of documentation
+What only a node knows, it is asked: of a pod of a cluster the commands read what its chain sets for all pods, what was recorded when
+the pod started, and what its kernel has. They do so as root on the pod's node, where ` + "`--pid` and `--netns`" + ` name a network namespace, and from
+elsewhere by running sidecarctl in the node's agent, through the API's exec; [security.md](security.md) says which rights that takes.
+What could not be learned is said.
+
+Of a manifest it can be said: the pod's nameservers by ` + "`--nameserver`" + `, its addresses by ` + "`--pod-ip`" + `, and what the cluster sets for
+all pods by ` + "`--entry`" + `, a file with the plugin's entry as it is in a node's chain. Without, such pods have the addresses of documentation
 (192.0.2.10 and 2001:db8::10), and the cluster sets nothing.
 
 ` + "`node`" + ` looks at the machine that it runs on, or by its agent at another, ` + "`cluster`" + ` at what the API server knows; the examples show
