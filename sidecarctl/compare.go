@@ -119,8 +119,11 @@ func (e env) side(ctx context.Context, o *options, text string) (side, error) {
 	if err != nil {
 		return side{}, err
 	}
-	if r := all[0].record; r != nil {
-		return sideOf(all[0].pod.Name, r.Policy), nil
+	switch s := all[0]; {
+	case s.record != nil:
+		return sideOf(s.pod.Name, s.record.Policy), nil
+	case s.pod.Phase != "" && len(s.lacks) > 0:
+		return side{}, fmt.Errorf("what %s started with is not known: %s", s.pod.Name, s.lacks[0])
 	}
 	return all[0].asksFor(all[0].pod.Name)
 }
@@ -197,6 +200,11 @@ type comparison struct {
 }
 
 func newComparison(a, b side) comparison {
+	if b.flags != nil && a.policy != nil { // what is on purpose, is so of ours beside istio-init's
+		c := newComparison(b, a)
+		c.A, c.B = a.name, b.name
+		return c
+	}
 	differences := compare.Compare(a.rules, b.rules)
 	words := compare.Words{A: a.name, B: b.name, Proxy: redirect.Defaults().Proxy}
 	if a.policy != nil {

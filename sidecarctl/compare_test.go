@@ -41,6 +41,7 @@ func TestCompare(t *testing.T) {
 		"a pod and other rules":  {[]string{plain, listing}, "excluded outbound port", 3},
 		"a pod and istio-init":   {[]string{usualInit, plain}, "No packet is treated differently", 0},
 		"on purpose":             {[]string{usualInit, own}, "All differences are on purpose", 0},
+		"the other way round":    {[]string{own, usualInit}, "All differences are on purpose", 0},
 		"a pod without rules":    {[]string{plain, left}, "lets it pass", 3},
 		"one file":               {[]string{plain}, "want another side to compare it with", 2},
 		"a pod that is refused":  {[]string{plain, wrong}, "does not start", 1},

@@ -72,7 +72,9 @@ func (e env) initPod(ctx context.Context, args []string) error {
 	switch {
 	case o.Work.SkipRules:
 	case o.Work.DryRun:
-		fmt.Fprint(e.stdout, initRules(o))
+		if _, err := fmt.Fprint(e.stdout, initRules(o)); err != nil {
+			return err
+		}
 	default:
 		done, err := initcontainer.Program(ctx, o)
 		if err != nil {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"strings"
-
 	"github.com/sidecar-cni/sidecar-cni/redirect/kernelrules"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
 )
@@ -32,22 +30,10 @@ func (l *kernelListing) text(p *view.Page) {
 		p.Comment("there are no rules")
 	}
 	for _, t := range l.Tables {
-		p.Verbatim(cleanLines(t.String()))
+		p.Verbatim(t.String())
 	}
 	for _, one := range l.Iptables {
 		p.Comment(one.Program + "-save -c")
-		p.Verbatim(cleanLines(one.Text))
+		p.Verbatim(one.Text)
 	}
-}
-
-// cleanLines makes what others have named fit for a terminal, and leaves the lines and their
-// indents.
-func cleanLines(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		line = strings.TrimSuffix(line, "\n")
-		body := strings.TrimLeft(line, "\t")
-		b.WriteString(line[:len(line)-len(body)] + view.Clean(body) + "\n")
-	}
-	return b.String()
 }

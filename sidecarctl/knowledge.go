@@ -82,6 +82,9 @@ func (e env) facts(ctx context.Context, o *options, pods []target.Pod) (onnode.F
 			return facts, nil
 		}
 	}
+	if o.kernel {
+		return onnode.Facts{}, nil
+	}
 	agent, err := o.agents().On(ctx, node)
 	if err != nil {
 		return onnode.Facts{}, err

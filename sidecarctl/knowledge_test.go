@@ -28,22 +28,24 @@ import (
 type apiServer struct {
 	objects map[string]string // by their paths
 	dirs    onnode.Dirs       // of the node
-	exec    error             // instead of running anything
-	refused int               // the status of an exec that is refused; 0 is none
-	args    []string          // of the last command in the agent
+	exec    error             // instead of running anything, behind what it says
+	says    string            // is written instead, again and again if it is endless
+	endless bool
+	refused int      // the status of an exec that is refused; 0 is none
+	args    []string // of the last command in the agent
 }
 
 const agentList = `{"kind": "PodList", "items": [
 {"metadata": {"namespace": "mesh", "name": "old", "creationTimestamp": "2026-01-01T00:00:00Z"},
- "spec": {"nodeName": "node-1"},
+ "spec": {"nodeName": "node-1", "volumes": [{"hostPath": {"path": "/run/sidecar-cni"}}]},
  "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}},
 {"metadata": {"namespace": "mesh", "name": "agent-1", "creationTimestamp": "2026-01-02T00:00:00Z"},
- "spec": {"nodeName": "node-1"},
+ "spec": {"nodeName": "node-1", "volumes": [{"hostPath": {"path": "/run/sidecar-cni"}}]},
  "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}},
 {"metadata": {"namespace": "mesh", "name": "starting", "creationTimestamp": "2026-01-03T00:00:00Z"},
- "spec": {"nodeName": "node-1"}, "status": {"phase": "Running"}},
+ "spec": {"nodeName": "node-1", "volumes": [{"hostPath": {"path": "/run/sidecar-cni"}}]}, "status": {"phase": "Running"}},
 {"metadata": {"namespace": "mesh", "name": "pending", "creationTimestamp": "2026-01-04T00:00:00Z"},
- "spec": {"nodeName": "node-1"}, "status": {"phase": "Pending"}}]}`
+ "spec": {"nodeName": "node-1", "volumes": [{"hostPath": {"path": "/run/sidecar-cni"}}]}, "status": {"phase": "Pending"}}]}`
 
 func (c *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refuse := func(code int, reason string) {
@@ -84,6 +86,14 @@ func (c *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (c *apiServer) ExecInContainer(ctx context.Context, _, _, container string, cmd []string,
 	in io.Reader, out, stderr io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize,
 	_ time.Duration) error {
+	for c.says != "" {
+		if _, err := io.WriteString(out, c.says); err != nil {
+			return err
+		}
+		if !c.endless {
+			return c.exec
+		}
+	}
 	if c.exec != nil {
 		return c.exec
 	}

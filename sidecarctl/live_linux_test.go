@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect/kernelrules"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
@@ -267,8 +268,12 @@ func TestNamesOfOthersAreCleaned(t *testing.T) {
 	l := &kernelListing{Tables: []kernelrules.Table{{Family: "ip", Name: "a\x1b[31m",
 		Chains: []kernelrules.Chain{{Name: "c", Rules: []kernelrules.Rule{
 			{Handle: 1, Text: "accept", Comment: "b\x1b]0;x\ny"}}}}}}}
-	text := cleanLines(l.Tables[0].String())
-	if strings.ContainsRune(text, '\x1b') {
-		t.Errorf("got %q", text)
+	shown := listings{{Pod: "a", Kernel: l, Rules: "b\x1b[31m\n"}}
+	var text strings.Builder
+	if err := view.Show(&text, view.Text, false, shown); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsRune(text.String(), '\x1b') || !strings.Contains(text.String(), "\tchain c") {
+		t.Errorf("got %q", text.String())
 	}
 }

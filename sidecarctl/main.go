@@ -21,8 +21,10 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	"k8s.io/klog/v2"
 
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/onnode"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
@@ -43,11 +45,13 @@ const asKubectlPlugin = "kubectl-sidecar_cni"
 //go:generate go test . -run "^(TestPage|TestSchema)$" -update
 
 func main() {
+	klog.SetLogger(logr.Discard()) // what client-go would log is in errors
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	e := env{name: os.Args[0], args: os.Args[1:], stdin: os.Stdin, stdout: os.Stdout,
 		stderr: os.Stderr,
 		colour: term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "",
 		dirs:   onnode.Usual(), root: os.Geteuid() == 0}
+	context.AfterFunc(ctx, stop) // the second signal ends whatever does not heed the first
 	code := e.run(ctx)
 	stop()
 	os.Exit(code)

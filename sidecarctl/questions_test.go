@@ -64,6 +64,11 @@ func TestQuestions(t *testing.T) {
 		"that, whatever else it asks for": {
 			manifest("traffic.sidecar.istio.io/excludeInboundPorts: x", "hostNetwork: true", "", ""),
 			[]string{"explain"}, []string{"skipped, host_network"}, 0},
+		"why is the excluded port still captured?": {
+			strings.Replace(manifest("", "", "", ""), "namespace: shop}", "namespace: shop, "+
+				"annotations: {"+traffic+"excludeOutboundPorts: \"3306\"}}", 1),
+			[]string{"explain"}, []string{`excludeOutboundPorts: "3306" is an annotation of the ` +
+				"Deployment web itself, which no pod gets", "spec.template.metadata.annotations"}, 0},
 		"has the runtime a kernel of its own?": {
 			manifest("", "runtimeClassName: vm", "", ""), []string{"explain"},
 			[]string{`runtime class "vm" is not known here`, "kubectl get runtimeclass"}, 0},

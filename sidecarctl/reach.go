@@ -24,6 +24,7 @@ type question[T any] struct {
 	command *cobra.Command // whose flags are passed on
 	options *options
 	here    func(ctx context.Context, at *spot) (T, error)
+	pod     func(T) string // that an answer is about
 }
 
 // An answer is about one pod.
@@ -52,13 +53,16 @@ const mostAgents = 8
 func ask[T any](ctx context.Context, e env, q question[T], subjects []subject) []answer[T] {
 	answers := make([]answer[T], len(subjects))
 	nodes := map[string][]int{}
+	finder := e.newFinder(q.options, subjects)
 	for i, s := range subjects {
 		answers[i].subject = s
-		at, err := e.find(q.options, s)
-		switch {
-		case s.pod.HostNetwork:
+		if s.pod.HostNetwork {
 			answers[i].err = fmt.Errorf("%s is in the host's network, which nothing redirects and "+
 				"nobody looks into", s.pod.Name)
+			continue
+		}
+		at, err := finder.find(s)
+		switch {
 		case err == nil:
 			answers[i].value, answers[i].err = q.here(ctx, at)
 			at.close()
@@ -92,7 +96,13 @@ func (q question[T]) askAgent(ctx context.Context, node string, which []int,
 			"version", node, len(values), len(which))
 	}
 	for k, i := range which {
-		if answers[i].err = err; err == nil {
+		answers[i].err = err
+		switch name := answers[i].subject.pod.Name; {
+		case err != nil:
+		case q.pod(values[k]) != name:
+			answers[i].err = fmt.Errorf("the agent of node %s was asked about %s and answered "+
+				"about %q", node, name, q.pod(values[k]))
+		default:
 			answers[i].value = values[k]
 		}
 	}
@@ -130,7 +140,7 @@ type stream struct {
 
 // follow has here called on this node, or in the agent of the pod's.
 func (e env) follow(ctx context.Context, q stream, s subject) error {
-	at, err := e.find(q.options, s)
+	at, err := e.newFinder(q.options, []subject{s}).find(s)
 	if err == nil {
 		defer at.close()
 		return q.here(ctx, at)
@@ -159,10 +169,11 @@ func (e env) follow(ctx context.Context, q stream, s subject) error {
 	}()
 	err = q.read(out)
 	out.CloseWithError(err) // who writes has to notice that nobody reads
-	if failed := <-ended; failed != nil && err != nil && !errors.Is(failed, err) {
-		return failed
+	failed := <-ended
+	if failed == nil || ctx.Err() != nil || errors.Is(err, errEnough) || readerGone(err) {
+		return err
 	}
-	return err
+	return failed // what was read, or not read, follows from it
 }
 
 // notPassedOn are the flags that are about here.

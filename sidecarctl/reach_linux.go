@@ -23,9 +23,33 @@ type spot struct {
 
 func (s *spot) close() { s.place.Close() }
 
+// A finder finds the network namespaces of some pods.
+type finder struct {
+	env     env
+	options *options
+	host    podns.Host
+	search  *audit.Search
+	err     error // for which none can be found
+}
+
+func (e env) newFinder(o *options, subjects []subject) finder {
+	var uids []string
+	for _, s := range subjects {
+		uids = append(uids, s.pod.NodeUID)
+	}
+	f := finder{env: e, options: o}
+	f.host, f.err = podns.FindHost(hostProc, "sidecarctl")
+	f.search = audit.NewSearch(f.host, hostProc, uids)
+	return f
+}
+
 // find opens the network namespace of a pod. The error is errElsewhere where it can be asked for
 // on another node.
-func (e env) find(o *options, s subject) (*spot, error) {
+func (f finder) find(s subject) (*spot, error) {
+	e, o := f.env, f.options
+	if f.err != nil {
+		return nil, f.err
+	}
 	at := &spot{subject: s, pod: audit.Pod{UID: s.pod.NodeUID, Addrs: s.pod.IPs,
 		Policy: s.decision.Policy, Mistake: s.mistake}}
 	at.auditor = audit.Auditor{Records: record.Dir(filepath.Join(e.dirs.Run, names.Records)),
@@ -34,12 +58,9 @@ func (e env) find(o *options, s subject) (*spot, error) {
 		at.auditor.InRoot = func(do func() error) error { return podns.InRoot(o.hostRoot, do) }
 	}
 	at.pod.Records = s.records
-	host, err := podns.FindHost(hostProc, "sidecarctl")
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	if o.path() != "" {
-		at.place, err = o.open(host, at.pod.Records)
+		at.place, err = o.open(f.host, at.pod.Records)
 		return at, err
 	}
 	elsewhere := o.cluster != nil && !o.here
@@ -54,8 +75,7 @@ func (e env) find(o *options, s subject) (*spot, error) {
 			"run this there, or name the pod as NAMESPACE/POD to have its node's agent do it",
 			s.pod.Name)
 	}
-	search := audit.NewSearch(host, hostProc, []string{s.pod.NodeUID})
-	if at.place, err = search.Find(at.pod); err != nil && elsewhere {
+	if at.place, err = f.search.Find(at.pod); err != nil && elsewhere {
 		return nil, errElsewhere
 	}
 	if err != nil {
@@ -71,7 +91,8 @@ func (o *options) open(host podns.Host, records []record.Record) (*audit.Place, 
 	case errors.Is(err, fs.ErrNotExist) && o.pid != 0:
 		return nil, fmt.Errorf("--pid %d: there is no such process on this machine", o.pid)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("%w: this takes root on the node", err)
+		return nil, fmt.Errorf("%w: this takes root on the node, with the capabilities "+
+			"SYS_ADMIN and SYS_PTRACE", err)
 	case err != nil:
 		return nil, err
 	}

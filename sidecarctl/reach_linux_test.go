@@ -55,6 +55,19 @@ func TestKernelsAreAskedByTheAgent(t *testing.T) {
 	}
 }
 
+// Of a network namespace that nobody has recorded there is nothing to play.
+func TestNamespacesOfNobody(t *testing.T) {
+	t.Parallel()
+	pod := netns.NewPod(t, netns.Options{})
+	for _, how := range []string{"--live", "--wait"} {
+		_, stderr, code := run(t.Context(), "", "trace", "--netns", pod.Path(), how,
+			"--to=192.0.2.7:80")
+		if code != exitError || !strings.Contains(stderr, "no record says which pod's it is") {
+			t.Errorf("%s: %d, %s", how, code, stderr)
+		}
+	}
+}
+
 // All pods of a node or of the cluster: those that nobody redirects, and those that cannot be
 // looked at, are rows beside the others.
 func TestVerifyMany(t *testing.T) {

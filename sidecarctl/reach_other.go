@@ -9,9 +9,14 @@ type spot struct{ subject subject }
 
 func (s *spot) close() {}
 
+// A finder finds nothing here.
+type finder struct{ options *options }
+
+func (e env) newFinder(o *options, _ []subject) finder { return finder{o} }
+
 // find says that a pod of a cluster is elsewhere.
-func (e env) find(o *options, _ subject) (*spot, error) {
-	if o.cluster != nil {
+func (f finder) find(subject) (*spot, error) {
+	if f.options.cluster != nil {
 		return nil, errElsewhere
 	}
 	return nil, here()

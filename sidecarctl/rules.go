@@ -40,6 +40,7 @@ func (e env) rulesCommand() *cobra.Command {
 		if o.path() != "" && !kernel {
 			return usagef("--netns and --pid say where rules are read: want --kernel, too")
 		}
+		o.kernel = kernel
 		all, err := e.subjects(c.Context(), &o, args)
 		if err != nil {
 			return err
@@ -50,7 +51,7 @@ func (e env) rulesCommand() *cobra.Command {
 					l = at.subject.listing()
 					l.Kernel, err = at.rules(ctx, format)
 					return l, err
-				}}, all))
+				}, pod: func(l listing) string { return l.Pod }}, all))
 			if err != nil {
 				return err
 			}

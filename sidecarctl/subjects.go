@@ -36,6 +36,7 @@ type options struct {
 
 	cluster *target.Cluster // where the target is; nil of a file's pods
 	here    bool            // this runs on the pods' node
+	kernel  bool            // a kernel is asked: there everything else is known, too
 }
 
 // command is a verb about pods.

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -73,6 +74,7 @@ func (e env) traceCommand() *cobra.Command {
 		if err := t.wrong(o.path() != ""); err != nil {
 			return err
 		}
+		o.kernel = t.live || t.wait
 		all, err := e.subjects(c.Context(), &o, args)
 		if err != nil {
 			return err
@@ -95,7 +97,7 @@ func (e env) ways(c *cobra.Command, o *options, t talkFlags, all []subject) (way
 		shown, err := values(ask(c.Context(), e, question[way]{command: c, options: o,
 			here: func(ctx context.Context, at *spot) (way, error) {
 				return at.subject.way(ctx, t, at)
-			}}, all))
+			}, pod: func(w way) string { return w.Pod }}, all))
 		for i := range shown {
 			shown[i].table = t.all
 		}
@@ -115,6 +117,9 @@ func (e env) ways(c *cobra.Command, o *options, t talkFlags, all []subject) (way
 // way follows what the flags ask for, if the pod has rules; at is where a packet is sent, nil if
 // none is.
 func (s subject) way(ctx context.Context, t talkFlags, at *spot) (way, error) {
+	if s.facts.Spec == nil {
+		return s.recordedWay(ctx, t, at)
+	}
 	x := s.explain(false)
 	w := way{Pod: s.pod.Name, Outcome: x.Outcome, Because: x.Because, table: t.all}
 	var err error
@@ -126,6 +131,25 @@ func (s subject) way(ctx context.Context, t talkFlags, at *spot) (way, error) {
 		w.Because = x.Findings[0].What
 	}
 	return w, err
+}
+
+// recordedWay is that of a network namespace, of whose pod there is no more than a record.
+func (s subject) recordedWay(ctx context.Context, t talkFlags, at *spot) (w way, err error) {
+	if err := s.known(); err != nil {
+		return w, err
+	}
+	w = way{Pod: s.pod.Name, Outcome: isRedirected, Findings: s.aside(), table: t.all}
+	w.Talks, err = s.follow(ctx, t, at)
+	return w, err
+}
+
+// known says of a network namespace whose rules nobody knows what to do about that.
+func (s subject) known() error {
+	if s.facts.Spec == nil && s.record == nil {
+		return fmt.Errorf("%s: no record says which pod's it is: name the pod by --filename, too",
+			s.pod.Name)
+	}
+	return nil
 }
 
 // follow plays what the flags ask for, and sends it if they do.
@@ -220,9 +244,15 @@ func (s subject) sender(from string) (who trace.Sender, sure bool, err error) {
 	for _, c := range s.pod.Containers {
 		names = append(names, c.Name)
 	}
+	if s.facts.Spec == nil && from == "app" { // whoever it is, he is not the proxy
+		return trace.Sender{Name: from, UID: anybody, GID: anybody}, false, nil
+	}
 	return who, false, usagef("--from %q: want app, proxy, peer, uid:N, or a container: %s", from,
 		strings.Join(names, ", "))
 }
+
+// anybody stands for the app of a pod of which the containers are not known.
+const anybody = 1000
 
 // destination is where --to leads.
 func (s subject) destination(to string) (netip.AddrPort, error) {

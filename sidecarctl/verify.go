@@ -12,6 +12,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/target"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/verify"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
 )
 
 const verifyAbout = `Says whether pods that run are redirected as they should be: whether their rules, routes and
@@ -39,6 +40,7 @@ func (e env) verifyCommand() *cobra.Command {
 	f.Lookup("node").NoOptDefVal = thisNode
 	f.BoolVarP(&v.all, "all-namespaces", "A", false, "all pods of the cluster")
 	o.placeFlags(c)
+	o.kernel = true
 	c.RunE = func(c *cobra.Command, args []string) error {
 		subjects, err := e.verified(c.Context(), &o, v, args)
 		if err != nil {
@@ -64,15 +66,9 @@ func (e env) verified(ctx context.Context, o *options, v verifyFlags,
 		return nil, usagef("--node and -A: want one of them")
 	case v.node == thisNode && len(args) == 1: // --node NAME
 		v.node, args = args[0], nil
+	case v.node == thisNode && (len(args) > 0 || o.file != "" || o.path() != ""):
 	case v.node == thisNode:
-		name, err := os.Hostname()
-		if err != nil {
-			return nil, err
-		}
-		v.node = strings.ToLower(name)
-		if o.connect() != nil {
-			return e.recordedHere(ctx, o)
-		}
+		return e.verifiedHere(ctx, o)
 	}
 	if !v.all && v.node == "" {
 		return e.subjects(ctx, o, args)
@@ -80,13 +76,42 @@ func (e env) verified(ctx context.Context, o *options, v verifyFlags,
 	if len(args) > 0 || o.file != "" || o.path() != "" {
 		return nil, usagef("a target, --node and -A: want one of them")
 	}
+	return e.listed(ctx, o, v.node)
+}
+
+// verifiedHere are the pods of this machine: as the API server has them, else as they were
+// recorded.
+func (e env) verifiedHere(ctx context.Context, o *options) ([]subject, error) {
+	name, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	subjects, unreached := e.listed(ctx, o, strings.ToLower(name))
+	if unreached == nil || !e.root || here() != nil || o.kubeconfig != "" || o.context != "" {
+		return subjects, unreached
+	}
+	o.cluster, o.here = nil, true
+	if subjects, err = e.recordedHere(ctx, o); err != nil {
+		return nil, errors.Join(unreached, err)
+	}
+	fmt.Fprintf(e.stderr, "sidecarctl: %s; these are the %d pods that were recorded here: one "+
+		"that never was is not among them\n", view.Clean(oneLine(unreached)), len(subjects))
+	return subjects, nil
+}
+
+// listed are the pods of a node that have a sidecar; of all nodes without a name.
+func (e env) listed(ctx context.Context, o *options, node string) ([]subject, error) {
 	if err := o.connect(); err != nil {
 		return nil, err
 	}
-	pods, err := target.OnNodes(ctx, o.cluster.Client, target.Selection{Node: v.node,
+	pods, err := target.OnNodes(ctx, o.cluster.Client, target.Selection{Node: node,
 		Namespace: o.namespace})
 	if err != nil {
 		return nil, err
+	}
+	if len(pods) == 0 && node != "" {
+		return nil, fmt.Errorf("no pod runs on node %q: see by kubectl get nodes how it is called",
+			node)
 	}
 	k, err := e.know(ctx, o, pods)
 	if err != nil {
@@ -114,7 +139,7 @@ func (e env) verify(c *cobra.Command, o *options, v verifyFlags,
 		}
 	}
 	for _, one := range ask(c.Context(), e, question[verify.Answer]{command: c, options: o,
-		here: verifyHere}, running) {
+		here: verifyHere, pod: func(a verify.Answer) string { return a.Pod }}, running) {
 		answer := one.value
 		switch {
 		case one.subject.pod.HostNetwork:
@@ -134,19 +159,10 @@ func (e env) verify(c *cobra.Command, o *options, v verifyFlags,
 
 // recordedHere are the pods that were recorded on this node.
 func (e env) recordedHere(ctx context.Context, o *options) ([]subject, error) {
-	if err := here(); err != nil {
-		return nil, err
-	}
-	if !e.root {
-		return nil, errors.New("the pods of this node take root to be verified, or a kubeconfig")
-	}
 	pods, err := e.podsRecorded()
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(e.stderr, "sidecarctl: the API server is not known here: these are the %d pods "+
-		"that were recorded, one that never was is not among them\n", len(pods))
-	o.here = true
 	k, err := e.know(ctx, o, pods)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -24,6 +25,9 @@ func (e env) wait(c *cobra.Command, o *options, t talkFlags, all []subject) erro
 		return usagef("--wait follows one pod's packets: the target has %d pods", len(all))
 	}
 	one := all[0]
+	if err := one.known(); err != nil {
+		return err
+	}
 	if one.record == nil && (one.decision.Skip != "" || one.mistake != nil) {
 		return fmt.Errorf("pod %s gets no rules of sidecar-cni: explain says why", one.pod.Name)
 	}
@@ -58,20 +62,22 @@ func (e env) wait(c *cobra.Command, o *options, t talkFlags, all []subject) erro
 
 // packetsOf reads what showPacket has written as JSON.
 func packetsOf(r io.Reader, show func(talk) error) error {
-	for lines := json.NewDecoder(r); ; {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxPacket)
+	for lines.Scan() {
 		var found talk
-		err := lines.Decode(&found)
-		if errors.Is(err, io.EOF) {
-			return nil
+		if err := json.Unmarshal(lines.Bytes(), &found); err != nil {
+			return fmt.Errorf("read the agent's answer: %w", err)
 		}
-		if err == nil {
-			err = show(found)
-		}
-		if err != nil {
+		if err := show(found); err != nil {
 			return err
 		}
 	}
+	return lines.Err()
 }
+
+// maxPacket is longer than what showPacket writes about any packet.
+const maxPacket = 4 << 20
 
 // showPacket writes one packet of many.
 func (e env) showPacket(f view.Format, found talk, first bool) error {

@@ -48,6 +48,7 @@ func (e env) watchCommand() *cobra.Command {
 	c := e.command("watch", "connections as they begin and end", watchAbout, &o)
 	w.define(c.Flags())
 	o.placeFlags(c)
+	o.kernel = true
 	c.RunE = func(c *cobra.Command, args []string) error {
 		what, err := w.options()
 		if err != nil {

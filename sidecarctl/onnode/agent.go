@@ -22,6 +22,7 @@ const (
 	program   = "/sidecarctl" // this one, in the agent's image
 	container = "agent"       // the agent's, in its pod
 	exitUsage = 2
+	exitAmiss = 3 // something is not as it should be, as the answer says
 )
 
 // StdinFlag says how many bytes of standard input are the file that is read from it. What comes
@@ -39,10 +40,12 @@ type Call struct {
 // farewell is how long a command has to end when nobody waits for it any more.
 const farewell = 3 * time.Second
 
-// Run runs this program in the agent until ctx ends, and returns its exit code if that is not about
-// an error of its own. A command with a manifest may still say at the end of ctx what it comes to.
+// Run runs this program in the agent until ctx ends. The exit code is 0, or 3 where something is
+// not as it should be. A command with a manifest may still say at the end of ctx what it comes to.
 func (a Agent) Run(ctx context.Context, c Call) (code int, err error) {
-	asked, stop := ctx, context.CancelFunc(func() {})
+	asked, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	leave := stop
 	args := c.Args
 	var stdin io.Reader
 	if c.Manifest != nil {
@@ -51,23 +54,40 @@ func (a Agent) Run(ctx context.Context, c Call) (code int, err error) {
 		rest, end := io.Pipe()
 		defer func() { _ = end.Close() }() // a pipe's always succeeds
 		stdin = io.MultiReader(bytes.NewReader(c.Manifest), rest)
-		asked, stop = context.WithCancel(context.WithoutCancel(ctx))
-		gone := context.AfterFunc(ctx, func() {
+		leave = func() {
 			_ = end.Close()
 			time.AfterFunc(farewell, stop)
-		})
-		defer gone()
+		}
 	}
-	defer stop()
+	defer context.AfterFunc(ctx, leave)() //nolint:revive // what is deferred takes leave back
 	executor, err := a.executor(args, stdin != nil)
 	if err != nil {
 		return 0, fmt.Errorf("run in agent %s/%s: %w", a.Namespace, a.Name, err)
 	}
-	stderr := &tail{}
+	stderr, stdout := &tail{}, &taker{to: c.Stdout, refused: stop}
 	err = executor.StreamWithContext(asked, remotecommand.StreamOptions{
-		Stdin: stdin, Stdout: c.Stdout, Stderr: stderr,
+		Stdin: stdin, Stdout: stdout, Stderr: stderr,
 	})
+	if stdout.err != nil {
+		return 0, stdout.err
+	}
 	return a.ended(ctx, err, stderr.String())
+}
+
+// A taker ends a command of which nobody takes any more: it would wait for that forever.
+type taker struct {
+	to      io.Writer
+	refused func()
+	err     error
+}
+
+func (t *taker) Write(data []byte) (int, error) {
+	n, err := t.to.Write(data)
+	if err != nil && t.err == nil {
+		t.err = err
+		t.refused()
+	}
+	return n, err
 }
 
 // executor asks by WebSocket, and where API server or kubelet are too old for it by SPDY.
@@ -102,9 +122,12 @@ func (a Agent) ended(ctx context.Context, err error, stderr string) (int, error)
 	case err == nil:
 		return 0, nil
 	case ctx.Err() != nil && !ended:
-		return 0, ctx.Err()
-	case ended && coded.Code > exitUsage:
+		return 0, context.Cause(ctx)
+	case ended && coded.Code == exitAmiss:
 		return coded.Code, nil
+	case ended && coded.Code > exitUsage:
+		return coded.Code, fmt.Errorf("%s: the command ended with %d: %s", where, coded.Code,
+			said(stderr))
 	case ended:
 		return coded.Code, fmt.Errorf("%s: %s", where, said(stderr))
 	case strings.Contains(err.Error(), "is forbidden: "): // the Status is not in the error
@@ -145,14 +168,20 @@ func (t *tail) String() string { return string(t.kept) }
 // maxAnswer is how much is taken of an answer.
 const maxAnswer = 64 << 20
 
+// answerTimeout is how long an agent may take to look into the pods of its node.
+const answerTimeout = time.Minute
+
 // Ask runs a command and reads its answer. The exit code is as of Run.
 func Ask[T any](ctx context.Context, a Agent, c Call) (answer T, code int, err error) {
 	out := &bounded{}
 	c.Stdout = out
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, fmt.Errorf("agent %s/%s of node "+
+		"%s has not answered for %s", a.Namespace, a.Name, a.Node, answerTimeout))
+	defer cancel()
 	if code, err = a.Run(ctx, c); err != nil {
 		return answer, code, err
 	}
-	if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
+	if err := json.Unmarshal(out.data.Bytes(), &answer); err != nil {
 		return answer, code, fmt.Errorf("read the answer of agent %s/%s, which may be of another "+
 			"version: %w", a.Namespace, a.Name, err)
 	}
@@ -163,16 +192,17 @@ func Ask[T any](ctx context.Context, a Agent, c Call) (answer T, code int, err e
 func (a Agent) Facts(ctx context.Context, uids []string) (Facts, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	facts, _, err := Ask[Facts](ctx, a, Call{Args: append([]string{FactsVerb}, uids...)})
+	facts, _, err := Ask[Facts](ctx, a, Call{Args: append([]string{FactsVerb, "--"}, uids...)})
 	return facts, err
 }
 
-// bounded is a buffer of maxAnswer bytes.
-type bounded struct{ bytes.Buffer }
+// bounded takes maxAnswer bytes. The buffer is not embedded: what copies into it must come by
+// Write.
+type bounded struct{ data bytes.Buffer }
 
 func (b *bounded) Write(data []byte) (int, error) {
-	if b.Len()+len(data) > maxAnswer {
+	if b.data.Len()+len(data) > maxAnswer {
 		return 0, fmt.Errorf("the answer is larger than %d MiB", maxAnswer>>20)
 	}
-	return b.Buffer.Write(data)
+	return b.data.Write(data)
 }

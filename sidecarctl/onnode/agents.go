@@ -13,6 +13,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
+
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 )
 
 // Labels select the agents' pods, whatever release they are of.
@@ -46,7 +48,12 @@ type agentPod struct {
 		DeletionTimestamp string    `json:"deletionTimestamp"`
 	} `json:"metadata"`
 	Spec struct {
-		NodeName   string `json:"nodeName"`
+		NodeName string `json:"nodeName"`
+		Volumes  []struct {
+			HostPath struct {
+				Path string `json:"path"`
+			} `json:"hostPath"`
+		} `json:"volumes"`
 		Containers []struct {
 			Name string   `json:"name"`
 			Args []string `json:"args"`
@@ -113,8 +120,15 @@ func (a Agents) list(ctx context.Context, node string) ([]Agent, error) {
 		return nil, a.explain(err)
 	}
 	items := slices.DeleteFunc(list.Items, func(p agentPod) bool {
-		return p.Status.Phase != "Running" || p.Metadata.DeletionTimestamp != ""
+		return p.Status.Phase != "Running" || p.Metadata.DeletionTimestamp != "" || !p.trusted()
 	})
+	for _, p := range items {
+		if p.Metadata.Namespace != items[0].Metadata.Namespace {
+			return nil, fmt.Errorf("find agents: pods of namespaces %s and %s are labelled as "+
+				"agents: name the one where sidecar-cni is installed by --agent-namespace",
+				items[0].Metadata.Namespace, p.Metadata.Namespace)
+		}
+	}
 	slices.SortStableFunc(items, agentPod.compare)
 	agents := make([]Agent, len(items))
 	for i, p := range items {
@@ -134,6 +148,17 @@ func (a Agents) explain(err error) error {
 			"namespace %q", a.Namespace)
 	}
 	return fmt.Errorf("find agents: %w", err)
+}
+
+// trusted reports whether a pod has the run directory of its node: whoever may mount that is root
+// there anyway. Labels anybody can set.
+func (p agentPod) trusted() bool {
+	for _, v := range p.Spec.Volumes {
+		if v.HostPath.Path == names.RunDir {
+			return true
+		}
+	}
+	return false
 }
 
 func (p agentPod) args() []string {

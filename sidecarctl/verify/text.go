@@ -13,6 +13,9 @@ import (
 // Text writes them for people: of several pods, those that something is to be said of, and how many
 // the others are.
 func (all Answers) Text(p *view.Page) {
+	if len(all) == 0 {
+		p.Paragraph(0, "there is no pod with a sidecar")
+	}
 	fine, others, shown := 0, 0, 0
 	for _, a := range all {
 		switch {

@@ -177,7 +177,18 @@ func widest(rows [][]string) []int {
 }
 
 // Verbatim writes a text of ours as it is, for a program that reads it.
-func (p *Page) Verbatim(text string) { p.b.WriteString(text) }
+//
+// Lines and their tabs stay; what else no terminal should see does not.
+func (p *Page) Verbatim(text string) {
+	for line := range strings.Lines(text) {
+		line, ended := strings.CutSuffix(line, "\n")
+		body := strings.TrimLeft(line, "\t")
+		p.b.WriteString(line[:len(line)-len(body)] + Clean(body))
+		if ended {
+			p.b.WriteByte('\n')
+		}
+	}
+}
 
 // wrap breaks a text at blanks. A word that is longer than a line is broken, too.
 func wrap(text string, width int) []string {
