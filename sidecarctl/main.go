@@ -107,6 +107,9 @@ func (e env) run(ctx context.Context) int {
 		return 0
 	case errors.Is(err, errAmiss):
 		return exitAmiss
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintln(e.stderr, "sidecarctl: interrupted")
+		return exitError
 	case errors.Is(err, errInvalid):
 		fmt.Fprintf(e.stderr, "sidecarctl: %s\n", err)
 		return exitInvalid

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -64,7 +65,8 @@ func ask[T any](ctx context.Context, e env, q question[T], subjects []subject) [
 		at, err := finder.find(s)
 		switch {
 		case err == nil:
-			answers[i].value, answers[i].err = q.here(ctx, at)
+			value, err := q.here(ctx, at)
+			answers[i].value, answers[i].err = value, entering(err)
 			at.close()
 		case !errors.Is(err, errElsewhere):
 			answers[i].err = err
@@ -130,6 +132,16 @@ func (q question[T]) valuesOf(ctx context.Context, node string, which []int,
 	return values, err
 }
 
+// entering says what it takes to enter a network namespace, if that is what failed.
+func entering(err error) error {
+	if errors.Is(err, fs.ErrPermission) &&
+		strings.HasPrefix(err.Error(), "enter network namespace: ") {
+		return fmt.Errorf("%w: this takes root, with the capabilities SYS_ADMIN and NET_ADMIN",
+			err)
+	}
+	return err
+}
+
 // A stream is asked of the kernel under one pod, and answers as long as it is listened to.
 type stream struct {
 	command *cobra.Command // whose flags are passed on
@@ -143,7 +155,7 @@ func (e env) follow(ctx context.Context, q stream, s subject) error {
 	at, err := e.newFinder(q.options, []subject{s}).find(s)
 	if err == nil {
 		defer at.close()
-		return q.here(ctx, at)
+		return entering(q.here(ctx, at))
 	}
 	if !errors.Is(err, errElsewhere) {
 		return err

@@ -65,11 +65,11 @@ func (f finder) find(s subject) (*spot, error) {
 	}
 	elsewhere := o.cluster != nil && !o.here
 	switch {
-	case elsewhere && !e.root:
-		return nil, errElsewhere
 	case s.pod.NodeUID == "":
 		return nil, fmt.Errorf("%s is no running pod: name one as NAMESPACE/POD, or its network "+
 			"namespace by --pid or --netns on its node", s.pod.Name)
+	case elsewhere && !e.root:
+		return nil, errElsewhere
 	case !e.root:
 		return nil, fmt.Errorf("%s: looking into its network namespace takes root on its node: "+
 			"run this there, or name the pod as NAMESPACE/POD to have its node's agent do it",

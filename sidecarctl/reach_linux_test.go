@@ -115,7 +115,9 @@ func TestVerifyMany(t *testing.T) {
 func TestPodsThatAreNowhere(t *testing.T) {
 	t.Parallel()
 	c := &apiServer{objects: map[string]string{webPath: web(""),
-		"/api/v1/namespaces/shop/pods/new": strings.ReplaceAll(web(""), `"nodeName": "node-1", `, "")},
+		"/api/v1/namespaces/shop/pods/new": strings.ReplaceAll(web(""), `"nodeName": "node-1", `, ""),
+		"/apis/apps/v1/namespaces/shop/statefulsets/web": `{"metadata": {"name": "web"}, "spec": ` +
+			`{"template": {"spec": {"containers": [{"name": "app"}]}}}}`},
 		dirs: nodeDirs(t, `{"type": "sidecar-cni"}`)}
 	for name, row := range map[string]struct {
 		args []string
@@ -123,7 +125,9 @@ func TestPodsThatAreNowhere(t *testing.T) {
 	}{
 		"not on the agent's node": {[]string{"watch", "shop/web-0"},
 			"agent mesh/agent-1 of node node-1: shop/web-0: its network namespace was not found"},
-		"on no node":     {[]string{"watch", "shop/new"}, "it runs on no node yet"},
+		"on no node": {[]string{"watch", "shop/new"}, "it runs on no node yet"},
+		"a template of the cluster": {[]string{"verify", "statefulset/web", "-n", "shop"},
+			"is no running pod: name one"},
 		"a template":     {[]string{"watch", "-f", "testdata/web.yaml"}, "is no running pod: name one"},
 		"a dead process": {[]string{"watch", "--pid", "999999999"}, "there is no such process"},
 		"the host's":     {[]string{"watch", "--netns", "/proc/thread-self/ns/net"}, "it is the host's"},

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/tools/remotecommand"
@@ -68,8 +69,8 @@ func (a Agent) Run(ctx context.Context, c Call) (code int, err error) {
 	err = executor.StreamWithContext(asked, remotecommand.StreamOptions{
 		Stdin: stdin, Stdout: stdout, Stderr: stderr,
 	})
-	if stdout.err != nil {
-		return 0, stdout.err
+	if err := stdout.failed(); err != nil {
+		return 0, err
 	}
 	return a.ended(ctx, err, stderr.String())
 }
@@ -78,16 +79,26 @@ func (a Agent) Run(ctx context.Context, c Call) (code int, err error) {
 type taker struct {
 	to      io.Writer
 	refused func()
-	err     error
+
+	mu  sync.Mutex // of err: a stream that is broken off may still be written to
+	err error
 }
 
 func (t *taker) Write(data []byte) (int, error) {
 	n, err := t.to.Write(data)
-	if err != nil && t.err == nil {
+	if err != nil {
+		t.mu.Lock()
 		t.err = err
+		t.mu.Unlock()
 		t.refused()
 	}
 	return n, err
+}
+
+func (t *taker) failed() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
 }
 
 // executor asks by WebSocket, and where API server or kubelet are too old for it by SPDY.
@@ -153,17 +164,26 @@ func said(stderr string) string {
 }
 
 // tail keeps the end of what is written.
-type tail struct{ kept []byte }
+type tail struct {
+	mu   sync.Mutex // as of taker
+	kept []byte
+}
 
 const tailSize = 4 << 10
 
 func (t *tail) Write(data []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.kept = append(t.kept, data[max(0, len(data)-tailSize):]...)
 	t.kept = t.kept[max(0, len(t.kept)-tailSize):]
 	return len(data), nil
 }
 
-func (t *tail) String() string { return string(t.kept) }
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.kept)
+}
 
 // maxAnswer is how much is taken of an answer.
 const maxAnswer = 64 << 20
