@@ -111,6 +111,38 @@ func TestVerifyMany(t *testing.T) {
 	}
 }
 
+// Packets of others are followed until as many were seen as were asked for.
+func TestPacketsAreFollowedByTheAgent(t *testing.T) {
+	t.Parallel()
+	pod := netns.NewPod(t, netns.Options{})
+	pod.Do(t, func() {
+		if _, err := nftables.Apply(t.Context(), redirect.Compile(started(t).Policy)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	c := &apiServer{objects: map[string]string{webPath: web("")},
+		dirs: nodeDirs(t, `{"type": "sidecar-cni"}`, recordedIn(t, pod))}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		out, stderr, code := c.ask(t, "trace", "shop/web-0", "--wait", "--count=2",
+			"--from=uid:1000", "--to=192.0.2.7:80")
+		if code != 0 || strings.Count(out, "The kernel took it through the same 4 rules.") != 2 {
+			t.Errorf("%d, %s%s", code, out, stderr)
+		}
+	}()
+	call := netns.Call{As: netns.Identity{UID: 1000, GID: 1000}, Network: "tcp",
+		To: netip.MustParseAddrPort("192.0.2.7:80")}
+	for {
+		select {
+		case <-ended:
+			return
+		default:
+			pod.Dial(t, call)
+		}
+	}
+}
+
 // What nobody can answer says who could.
 func TestPodsThatAreNowhere(t *testing.T) {
 	t.Parallel()
