@@ -20,6 +20,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/pages"
 	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
 	"github.com/sidecar-cni/sidecar-cni/installer/repair"
+	"github.com/sidecar-cni/sidecar-cni/redirect/hostroot"
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 )
 
@@ -86,7 +87,7 @@ func (d *daemon) watchPods(s *settings) error {
 		repairs.Label = repair.Label
 	}
 	if root := s.node.Plugin.HostRoot; root != "" {
-		repairs.InRoot = func(do func() error) error { return podns.InRoot(root, do) }
+		repairs.InRoot = func(do func() error) error { return hostroot.InRoot(root, do) }
 	}
 	backend := func() string { return d.seen.Load().backend }
 	locks := &podns.Locks{}

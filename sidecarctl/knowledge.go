@@ -38,7 +38,7 @@ func (e env) know(ctx context.Context, o *options, pods []target.Pod) (knowledge
 		if err != nil {
 			return k, err
 		}
-		entry, err := netconf.Entry(data)
+		entry, err := onnode.Entry(data)
 		if err == nil {
 			err = k.read(entry)
 		}

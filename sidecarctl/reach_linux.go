@@ -9,6 +9,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect/audit"
+	"github.com/sidecar-cni/sidecar-cni/redirect/hostroot"
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/target"
 )
@@ -55,7 +56,7 @@ func (f finder) find(s subject) (*spot, error) {
 	at.auditor = audit.Auditor{Records: record.Dir(filepath.Join(e.dirs.Run, names.Records)),
 		Ports: s.config.Ports, Backend: s.backend}
 	if o.hostRoot != "" {
-		at.auditor.InRoot = func(do func() error) error { return podns.InRoot(o.hostRoot, do) }
+		at.auditor.InRoot = func(do func() error) error { return hostroot.InRoot(o.hostRoot, do) }
 	}
 	at.pod.Records = s.records
 	var err error

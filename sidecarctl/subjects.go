@@ -69,8 +69,8 @@ func (e env) command(use, short, about string, o *options) *cobra.Command {
 
 // check refuses what no answer can be written as, before anything is asked.
 func (o *options) check() error {
-	if !slices.Contains(view.Formats, view.Format(o.output)) {
-		return usagef("--output %q: want text, json or yaml", o.output)
+	if err := view.Known(view.Format(o.output)); err != nil {
+		return &usageError{err}
 	}
 	return nil
 }

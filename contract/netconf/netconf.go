@@ -10,7 +10,6 @@ package netconf
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -293,28 +292,4 @@ func (c *Conf) mistake(key string, raw []byte, want string) {
 
 func (c *Conf) warn(format string, args ...any) {
 	c.Warnings = append(c.Warnings, fmt.Sprintf(format, args...))
-}
-
-// Entry returns the plugin's entry in a file of a network's configuration: the whole file, or the
-// one of our type in a chain.
-func Entry(file []byte) ([]byte, error) {
-	var list struct {
-		Type    string            `json:"type"`
-		Plugins []json.RawMessage `json:"plugins"`
-	}
-	if err := json.Unmarshal(file, &list); err != nil {
-		return nil, fmt.Errorf("it is no JSON: %w", err)
-	}
-	if list.Type == names.Plugin {
-		return file, nil
-	}
-	for _, one := range list.Plugins {
-		var entry struct {
-			Type string `json:"type"`
-		}
-		if json.Unmarshal(one, &entry) == nil && entry.Type == names.Plugin {
-			return one, nil
-		}
-	}
-	return nil, errors.New("want a plugin of type " + names.Plugin + ", or a chain with one")
 }

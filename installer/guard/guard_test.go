@@ -14,7 +14,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/guard"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/backend"
-	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
+	"github.com/sidecar-cni/sidecar-cni/redirect/hostroot"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 	"github.com/sidecar-cni/sidecar-cni/test/nriserver"
 )
@@ -183,7 +183,7 @@ func TestWhatBecomesOfASandbox(t *testing.T) {
 		"where iptables of the host programs rules": {pod: meshed("web", nil),
 			prepare: func(_ *testing.T, n *node, _ *netns.NS, _ *nriserver.Pod) {
 				n.backend = redirect.IptablesNFT
-				n.config.InRoot = func(do func() error) error { return podns.InRoot("/", do) }
+				n.config.InRoot = func(do func() error) error { return hostroot.InRoot("/", do) }
 			}, want: "redirected"},
 		"whose namespace is the host's": {pod: meshed("web", nil), unread: true,
 			prepare: func(_ *testing.T, n *node, _ *netns.NS, s *nriserver.Pod) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/backend"
-	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
+	"github.com/sidecar-cni/sidecar-cni/redirect/hostroot"
 )
 
 // Backends is what the node can be programmed with.
@@ -49,12 +49,12 @@ func (p PluginSettings) probe(ctx context.Context) (Backends, error) {
 // try returns what the backend lacks for some pods; an error is about what it lacks for all.
 // Programs are the host's, which the plugin will find there.
 func (p PluginSettings) try(ctx context.Context, name string) (warnings []string, err error) {
-	thread := podns.OnThread
+	thread := hostroot.OnThread
 	if backend.RunsPrograms(name) {
 		if p.HostRoot == "" {
 			return nil, errors.New("not tried, without --host-root")
 		}
-		thread = func(do func() error) error { return podns.InRoot(p.HostRoot, do) }
+		thread = func(do func() error) error { return hostroot.InRoot(p.HostRoot, do) }
 	}
 	var lacks []redirect.Lack
 	errs := []error{thread(func() error {

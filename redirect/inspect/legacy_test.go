@@ -3,7 +3,17 @@ package inspect
 import (
 	"encoding/binary"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect/legacy"
 )
+
+// natTable is a table with a hook's chain at its beginning.
+func natTable(l legacy.Layout, entries []byte) legacy.Table {
+	return legacy.Table{Layout: l, Name: "nat", Hooks: map[int]int{0: unix.NF_INET_PRE_ROUTING},
+		Data: entries}
+}
 
 // Entries that lead astray are an error: what is not understood must not pass for a namespace
 // without rules.
@@ -12,17 +22,16 @@ func FuzzLegacyEntries(f *testing.F) {
 	f.Add(make([]byte, 4096), false)
 	f.Add(redirectEntry(), true)
 	f.Fuzz(func(t *testing.T, entries []byte, v4 bool) {
-		p := protocols[1]
+		l := legacy.Layouts[1]
 		if v4 {
-			p = protocols[0]
+			l = legacy.Layouts[0]
 		}
-		table := &legacyTable{of: p, name: "nat", hooks: map[int]bool{0: true}, entries: entries}
-		err := table.parse(Proxy{Ports: []uint16{15001}})
+		chains, err := chainsIn(natTable(l, entries), Proxy{Ports: []uint16{15001}})
 		if err == nil && len(entries) > 0 && len(entries) < 120 {
 			t.Errorf("%d bytes passed for entries", len(entries))
 		}
 		if err == nil {
-			Chains(table.chains).Redirections()
+			Chains(chains).Redirections()
 		}
 	})
 }
@@ -41,19 +50,15 @@ func TestARedirectionInLegacyEntriesIsSeen(t *testing.T) {
 	t.Parallel()
 	rule, to := redirectEntry(), Proxy{Ports: []uint16{15001}}
 	policy := append([]byte(nil), rule...) // whatever it is, the last of a chain is no rule
-	table := legacyTable{
-		of: protocols[0], name: "nat", hooks: map[int]bool{0: true},
-		entries: append(rule, policy...),
-	}
-	if err := table.parse(to); err != nil {
+	chains, err := chainsIn(natTable(legacy.Layouts[0], append(rule, policy...)), to)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if redirections := Chains(table.chains).Redirections(); len(redirections) != 1 ||
+	if redirections := Chains(chains).Redirections(); len(redirections) != 1 ||
 		redirections[0].Ours {
 		t.Errorf("redirections %v", redirections)
 	}
-	half := legacyTable{of: protocols[0], name: "nat", entries: rule[:167]}
-	if err := half.parse(to); err == nil {
+	if _, err := chainsIn(natTable(legacy.Layouts[0], rule[:167]), to); err == nil {
 		t.Error("half an entry passed")
 	}
 }

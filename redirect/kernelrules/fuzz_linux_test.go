@@ -7,6 +7,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sidecar-cni/sidecar-cni/redirect/legacy"
 	"github.com/sidecar-cni/sidecar-cni/redirect/wire"
 )
 
@@ -59,8 +60,9 @@ func FuzzLegacy(f *testing.F) {
 	data[90] = 112 + 40
 	f.Add(data, uint16(152))
 	f.Fuzz(func(t *testing.T, data []byte, hook uint16) {
-		for _, l := range layouts {
-			table, err := l.parse("nat", map[int]string{int(hook): "output"}, data)
+		for _, l := range legacy.Layouts {
+			table, err := legacyTable(legacy.Table{Layout: l, Name: "nat",
+				Hooks: map[int]int{int(hook): unix.NF_INET_LOCAL_OUT}, Data: data})
 			if err != nil {
 				continue
 			}

@@ -88,31 +88,31 @@ func (e expression) value(kind uint16) ([]byte, error) {
 }
 
 func (w *words) meta(e expression) error {
-	key := e.number(unix.NFTA_META_KEY)
-	of, known := metas[key]
-	if !known {
-		of = operand{name: fmt.Sprintf("[meta %d]", key)}
-	}
-	if e.has(unix.NFTA_META_SREG) {
-		w.say("%s set %s", of.name, w.source(e.number(unix.NFTA_META_SREG), of.kind))
-		return nil
-	}
-	w.registers[e.number(unix.NFTA_META_DREG)] = of
+	of := operandOf(metas, "meta", e.number(unix.NFTA_META_KEY))
+	w.move(of, e, unix.NFTA_META_SREG, unix.NFTA_META_DREG)
 	return nil
 }
 
 func (w *words) ct(e expression) error {
-	key := e.number(unix.NFTA_CT_KEY)
-	of, known := cts[key]
-	if !known {
-		of = operand{name: fmt.Sprintf("[ct %d]", key)}
-	}
-	if e.has(unix.NFTA_CT_SREG) {
-		w.say("%s set %s", of.name, w.source(e.number(unix.NFTA_CT_SREG), of.kind))
-		return nil
-	}
-	w.registers[e.number(unix.NFTA_CT_DREG)] = of
+	of := operandOf(cts, "ct", e.number(unix.NFTA_CT_KEY))
+	w.move(of, e, unix.NFTA_CT_SREG, unix.NFTA_CT_DREG)
 	return nil
+}
+
+func operandOf(known map[uint64]operand, what string, key uint64) operand {
+	if of, ok := known[key]; ok {
+		return of
+	}
+	return operand{name: fmt.Sprintf("[%s %d]", what, key)}
+}
+
+// move has an expression set something from a register, or load it into one.
+func (w *words) move(of operand, e expression, from, into uint16) {
+	if e.has(from) {
+		w.say("%s set %s", of.name, w.source(e.number(from), of.kind))
+		return
+	}
+	w.registers[e.number(into)] = of
 }
 
 // source says what a register holds that something is set to.

@@ -1,6 +1,5 @@
 // Package podns is the one way into a pod's network namespace: it opens namespaces by their paths,
-// refuses the host's, tells them apart, and calls functions in them; and, for functions that run
-// the host's programs there, into another root directory.
+// refuses the host's, tells them apart, and calls functions in them.
 //
 //	host, err := podns.FindHost("/proc", "the agent")
 //	n, err := host.Open("/run/netns/cni-5d1c")

@@ -19,7 +19,6 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/installation"
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
-	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 )
 
@@ -112,7 +111,7 @@ func (f *Facts) readDir(dir string, depth int) error {
 		if err != nil {
 			return err
 		}
-		if entry, err := netconf.Entry(data); err == nil {
+		if entry, err := Entry(data); err == nil {
 			var compact bytes.Buffer
 			if json.Compact(&compact, entry) == nil {
 				f.Entry, f.File = compact.Bytes(), path
@@ -135,4 +134,28 @@ func ReadFile(path string, most int64) ([]byte, error) {
 		err = fmt.Errorf("read %s: it has more than %d bytes", path, most)
 	}
 	return data, err
+}
+
+// Entry returns the plugin's entry in a file of a network's configuration: the whole file, or the
+// one of our type in a chain.
+func Entry(file []byte) ([]byte, error) {
+	var list struct {
+		Type    string            `json:"type"`
+		Plugins []json.RawMessage `json:"plugins"`
+	}
+	if err := json.Unmarshal(file, &list); err != nil {
+		return nil, fmt.Errorf("it is no JSON: %w", err)
+	}
+	if list.Type == names.Plugin {
+		return file, nil
+	}
+	for _, one := range list.Plugins {
+		var entry struct {
+			Type string `json:"type"`
+		}
+		if json.Unmarshal(one, &entry) == nil && entry.Type == names.Plugin {
+			return one, nil
+		}
+	}
+	return nil, errors.New("want a plugin of type " + names.Plugin + ", or a chain with one")
 }

@@ -1,4 +1,8 @@
-package podns
+// Package hostroot runs functions on threads of their own that have another root directory: that of
+// the host, whose programs they run.
+//
+//	err := hostroot.InRoot("/host", func() error { return exec.Command("iptables-save").Run() })
+package hostroot
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package podns_test
+package hostroot_test
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
+	"github.com/sidecar-cni/sidecar-cni/redirect/hostroot"
 )
 
 const whoami = `package main
@@ -50,7 +50,7 @@ func TestInRoot(t *testing.T) {
 	for range 3 {
 		var here string
 		var out []byte
-		err := podns.InRoot(root, func() error {
+		err := hostroot.InRoot(root, func() error {
 			here, _ = os.Getwd()
 			cmd := exec.CommandContext(t.Context(), "/sbin/whoami")
 			cmd.Stdin = strings.NewReader("") // there is no /dev/null
@@ -63,7 +63,7 @@ func TestInRoot(t *testing.T) {
 		}
 	}
 	for range 500 { // some of them begin on the main thread
-		must(t, podns.InRoot(root, func() error { return nil }))
+		must(t, hostroot.InRoot(root, func() error { return nil }))
 	}
 	if _, err := os.Stat("/sbin/whoami"); err == nil || before != link("/proc/self/root") {
 		t.Errorf("others are in the other root too: %v", err)
@@ -81,11 +81,11 @@ func TestInRoot(t *testing.T) {
 func TestInRootErrors(t *testing.T) {
 	t.Parallel()
 	oops := errors.New("oops")
-	if err := podns.InRoot(t.TempDir(), func() error { return oops }); !errors.Is(err, oops) {
+	if err := hostroot.InRoot(t.TempDir(), func() error { return oops }); !errors.Is(err, oops) {
 		t.Errorf("the function's: %v", err)
 	}
 	absent := filepath.Join(t.TempDir(), "absent")
-	err := podns.InRoot(absent, func() error {
+	err := hostroot.InRoot(absent, func() error {
 		t.Error("called without a root")
 		return nil
 	})
