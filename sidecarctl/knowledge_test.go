@@ -31,8 +31,9 @@ type apiServer struct {
 	exec    error             // instead of running anything, behind what it says
 	says    string            // is written instead, again and again if it is endless
 	endless bool
-	refused int      // the status of an exec that is refused; 0 is none
-	args    []string // of the last command in the agent
+	ended   chan error // of each command in the agent
+	refused int        // the status of an exec that is refused; 0 is none
+	args    []string   // of the last command in the agent
 }
 
 const agentList = `{"kind": "PodList", "items": [
@@ -101,10 +102,13 @@ func (c *apiServer) ExecInContainer(ctx context.Context, _, _, container string,
 		return fmt.Errorf("%q in %q is not the tool", cmd[0], container)
 	}
 	e := env{args: cmd[1:], stdin: in, stdout: out, stderr: stderr, dirs: c.dirs, root: true}
-	if code := e.run(ctx); code != 0 {
-		return exec.CodeExitError{Err: fmt.Errorf("exit %d", code), Code: code}
+	var err error
+	// Of a connection that is gone the program knows by its standard input alone.
+	if code := e.run(context.WithoutCancel(ctx)); code != 0 {
+		err = exec.CodeExitError{Err: fmt.Errorf("exit %d", code), Code: code}
 	}
-	return nil
+	c.ended <- err
+	return err
 }
 
 // nodeDirs makes the directories of a node: the agent's, and a chain with our entry.
@@ -133,6 +137,16 @@ func write(t *testing.T, path, text string) {
 // ask runs the program against the cluster, as somebody does who is no root on any node.
 func (c *apiServer) ask(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
+	var out, errs bytes.Buffer
+	e := env{args: append(args, "--kubeconfig", c.serve(t)), stdout: &out, stderr: &errs}
+	code = e.run(t.Context())
+	return out.String(), errs.String(), code
+}
+
+// serve has the API server answer, and returns the path of a kubeconfig.
+func (c *apiServer) serve(t *testing.T) string {
+	t.Helper()
+	c.ended = make(chan error, 100)
 	server := httptest.NewServer(c)
 	t.Cleanup(server.Close)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
@@ -140,10 +154,7 @@ func (c *apiServer) ask(t *testing.T, args ...string) (stdout, stderr string, co
 		"contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
 		"clusters": [{"name": "a", "cluster": {"server": "`+server.URL+`"}}],
 		"users": [{"name": "a", "user": {}}]}`)
-	var out, errs bytes.Buffer
-	e := env{args: append(args, "--kubeconfig", kubeconfig), stdout: &out, stderr: &errs}
-	code = e.run(t.Context())
-	return out.String(), errs.String(), code
+	return kubeconfig
 }
 
 const webPath = "/api/v1/namespaces/shop/pods/web-0"
@@ -209,6 +220,27 @@ func TestWhatANodeKnows(t *testing.T) {
 			want: []string{"set by the cluster", "excludeOutboundPorts 3306"}},
 		"an entry that nobody can read": {entry: `{"type": "sidecar-cni", "backend": 7}`,
 			want: []string{learned + ": read ", "backend"}},
+		"a drop-in": {cluster: func(c *apiServer) {
+			dir := filepath.Join(c.dirs.Conf, "net")
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				panic(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "99-sidecar-cni.conf"), []byte(setting),
+				0o600); err != nil {
+				panic(err)
+			}
+		}, want: []string{"excludeOutboundPorts 3306"}, not: []string{learned}},
+		"the handler of its runtime class": {entry: plain, cluster: func(c *apiServer) {
+			c.objects[webPath] = strings.Replace(c.objects[webPath], `"nodeName"`,
+				`"runtimeClassName": "vm", "nodeName"`, 1)
+			c.objects["/apis/node.k8s.io/v1/runtimeclasses/vm"] = `{"handler": "runc"}`
+		}, not: []string{"is not known here"}},
+		"a static pod is known to its node by another uid": {entry: plain,
+			cluster: func(c *apiServer) {
+				c.objects[webPath] = strings.Replace(strings.Replace(web(changed), "5b0c", "a1b2", 1),
+					`"sidecar.istio.io/status"`,
+					`"kubernetes.io/config.mirror": "5b0c", "sidecar.istio.io/status"`, 1)
+			}, want: []string{"it was redirected when it started"}},
 		"no entry": {want: []string{learned + ": no file of ", "is it installed on this node?"}},
 		"annotated outside of the template": {entry: plain, cluster: func(c *apiServer) {
 			c.objects[template] = `{"metadata": {"annotations": {` +

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/onnode"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/target"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
 )
 
@@ -71,7 +72,7 @@ func ask[T any](ctx context.Context, e env, q question[T], subjects []subject) [
 		case !errors.Is(err, errElsewhere):
 			answers[i].err = err
 		case s.pod.Node == "":
-			answers[i].err = fmt.Errorf("%s: it runs on no node yet", s.pod.Name)
+			answers[i].err = errNoNode(s.pod)
 		default:
 			nodes[s.pod.Node] = append(nodes[s.pod.Node], i)
 		}
@@ -161,7 +162,7 @@ func (e env) follow(ctx context.Context, q stream, s subject) error {
 		return err
 	}
 	if s.pod.Node == "" {
-		return fmt.Errorf("%s: it runs on no node yet", s.pod.Name)
+		return errNoNode(s.pod)
 	}
 	agent, err := q.options.agents().On(ctx, s.pod.Node)
 	if err != nil {
@@ -186,6 +187,11 @@ func (e env) follow(ctx context.Context, q stream, s subject) error {
 		return err
 	}
 	return failed // what was read, or not read, follows from it
+}
+
+func errNoNode(pod target.Pod) error {
+	return fmt.Errorf("%s: it runs on no node yet: see by kubectl describe pod what it waits for",
+		pod.Name)
 }
 
 // notPassedOn are the flags that are about here.

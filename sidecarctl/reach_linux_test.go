@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bufio"
+	"context"
+	"io"
 	"net/netip"
 	"strings"
 	"testing"
@@ -139,6 +142,62 @@ func TestPacketsAreFollowedByTheAgent(t *testing.T) {
 			return
 		default:
 			pod.Dial(t, call)
+		}
+	}
+}
+
+// Whoever has enough is still told what it came to, and nothing runs on in the agent.
+func TestAWatchThatIsInterrupted(t *testing.T) {
+	t.Parallel()
+	pod := redirected(t)
+	pod.Dial(t, netns.Call{Network: "udp", To: netip.MustParseAddrPort("192.0.2.7:53")})
+	c := &apiServer{objects: map[string]string{webPath: web("")},
+		dirs: nodeDirs(t, `{"type": "sidecar-cni"}`, recordedIn(t, pod))}
+	ctx, interrupt := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	code := make(chan int, 1)
+	go func() {
+		e := env{args: []string{"watch", "shop/web-0", "--existing", "--kubeconfig", c.serve(t)},
+			stdout: in, stderr: io.Discard}
+		code <- e.run(ctx)
+		in.Close()
+	}()
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && !strings.Contains(lines.Text(), "192.0.2.7:53") {
+	}
+	interrupt()
+	last := ""
+	for lines.Scan() {
+		last = lines.Text()
+	}
+	if got := <-code; got != 0 || !strings.Contains(last, "events lost") {
+		t.Errorf("ended with %d, and said last %q", got, last)
+	}
+	if err := <-c.ended; err != nil {
+		t.Errorf("in the agent: %v", err)
+	}
+}
+
+// On a node without the API server the recorded pods are verified; a kubeconfig that is wrong is a
+// mistake. No t.Parallel: the environment is the test's.
+func TestVerifyWithoutTheAPIServer(t *testing.T) {
+	for _, name := range []string{"KUBECONFIG", "KUBERNETES_SERVICE_HOST", "HOME"} {
+		t.Setenv(name, "")
+	}
+	pod := redirected(t)
+	dirs := nodeDirs(t, `{"type": "sidecar-cni"}`, recordedIn(t, pod))
+	for line, row := range map[string]struct {
+		out, stderr string
+		code        int
+	}{
+		"verify --node":                   {"shop/web-0", "verified are the pods that were recorded here, 1", 3},
+		"verify --node --kubeconfig=none": {"", "read kubeconfig", 1},
+	} {
+		var out, stderr strings.Builder
+		e := env{args: strings.Fields(line), stdout: &out, stderr: &stderr, dirs: dirs, root: true}
+		if code := e.run(t.Context()); code != row.code || !strings.Contains(out.String(), row.out) ||
+			!strings.Contains(stderr.String(), row.stderr) {
+			t.Errorf("%s: %d, %s%s; want %+v", line, code, out.String(), stderr.String(), row)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestAnswersOfAgents(t *testing.T) {
 		"killed in a trace": {apiServer{says: "\n", exec: killed},
 			[]string{"trace", "shop/web-0", "--wait", "--to=192.0.2.7:80"}, "137"},
 		"a line without an end": {apiServer{says: strings.Repeat("x", 1<<20), endless: true},
-			[]string{"trace", "shop/web-0", "--wait", "--to=192.0.2.7:80"}, "token too long"},
+			[]string{"trace", "shop/web-0", "--wait", "--to=192.0.2.7:80"}, "a line of it has more than 4 MiB"},
 		"nobody on the node": {apiServer{}, []string{"verify", "--node=node-9"}, `no pod runs on node "node-9"`},
 	} {
 		t.Run(name, func(t *testing.T) {

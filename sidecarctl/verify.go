@@ -94,7 +94,7 @@ func (e env) verifiedHere(ctx context.Context, o *options) ([]subject, error) {
 	if subjects, err = e.recordedHere(ctx, o); err != nil {
 		return nil, errors.Join(unreached, err)
 	}
-	fmt.Fprintf(e.stderr, "sidecarctl: %s; these are the %d pods that were recorded here: one "+
+	fmt.Fprintf(e.stderr, "sidecarctl: %s; verified are the pods that were recorded here, %d: one "+
 		"that never was is not among them\n", view.Clean(oneLine(unreached)), len(subjects))
 	return subjects, nil
 }

@@ -73,6 +73,10 @@ func packetsOf(r io.Reader, show func(talk) error) error {
 			return err
 		}
 	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return fmt.Errorf("read the agent's answer: a line of it has more than %d MiB, it may be "+
+			"of another version", maxPacket>>20)
+	}
 	return lines.Err()
 }
 

@@ -41,7 +41,10 @@ func Decode(r io.Reader, f func(Event) error) error {
 		}
 		done = e.Kind == Done
 	}
-	if err := lines.Err(); err != nil {
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return fmt.Errorf("read events: a line has more than %d KiB, the agent may be of another "+
+			"version", maxLine>>10)
+	} else if err != nil {
 		return fmt.Errorf("read events: %w", err)
 	}
 	if !done {

@@ -1,0 +1,70 @@
+package target_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/target"
+)
+
+// listedPod is a pod of a list, which has no kind there.
+func listedPod(name, more string) string {
+	return fmt.Sprintf(`{"metadata": {"name": %q, "namespace": "shop"%s}, "spec": {"nodeName": "n",
+		"runtimeClassName": "vm", "containers": [{"name": "app"}]}, "status": {"phase": "Running"}}`,
+		name, more)
+}
+
+// A list is read to its end, a class of pods is asked about once, and pods that are over are left
+// out.
+func TestOnNodes(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Path+" "+r.URL.Query().Get("continue")+" "+
+			r.URL.Query().Get("fieldSelector"))
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.URL.Path != "/api/v1/pods":
+			fmt.Fprint(w, `{"handler": "runc"}`)
+		case r.URL.Query().Get("continue") == "":
+			fmt.Fprintf(w, `{"kind": "PodList", "metadata": {"continue": "more"}, "items": [%s, %s]}`,
+				listedPod("a", ""), listedPod("leaving", `, "deletionTimestamp": "2026-01-01T00:00:00Z"`))
+		default:
+			fmt.Fprintf(w, `{"kind": "PodList", "items": [%s, %s, %s]}`, listedPod("b", ""),
+				strings.Replace(listedPod("ended", ""), "Running", "Succeeded", 1),
+				strings.Replace(listedPod("waiting", ""), `"nodeName": "n",`, "", 1))
+		}
+	}))
+	defer server.Close()
+	pods, err := target.OnNodes(t.Context(), client(t, server.URL), target.Selection{Node: "n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range pods {
+		got = append(got, p.Name+" "+p.Facts.Spec.RuntimeHandler)
+	}
+	if diff := cmp.Diff([]string{"shop/a runc", "shop/b runc"}, got); diff != "" {
+		t.Errorf("pods (-want +got):\n%s", diff)
+	}
+	want := []string{"/api/v1/pods  spec.nodeName=n", "/apis/node.k8s.io/v1/runtimeclasses/vm  ",
+		"/api/v1/pods more spec.nodeName=n"}
+	if diff := cmp.Diff(want, asked); diff != "" {
+		t.Errorf("asked (-want +got):\n%s", diff)
+	}
+}
+
+func TestOnNodesIsForbidden(t *testing.T) {
+	t.Parallel()
+	c := serve(t, http.StatusForbidden, `{"kind": "Status", "apiVersion": "v1", "code": 403,
+		"status": "Failure", "reason": "Forbidden", "message": "no"}`)
+	_, err := target.OnNodes(t.Context(), c, target.Selection{})
+	if err == nil || !strings.Contains(err.Error(), "have a role bound to you with the verb list for pods") {
+		t.Error(err)
+	}
+}
