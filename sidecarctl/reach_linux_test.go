@@ -160,7 +160,7 @@ func TestAWatchThatIsInterrupted(t *testing.T) {
 		e := env{args: []string{"watch", "shop/web-0", "--existing", "--kubeconfig", c.serve(t)},
 			stdout: in, stderr: io.Discard}
 		code <- e.run(ctx)
-		in.Close()
+		_ = in.Close() // a pipe's always succeeds
 	}()
 	lines := bufio.NewScanner(out)
 	for lines.Scan() && !strings.Contains(lines.Text(), "192.0.2.7:53") {
@@ -195,7 +195,8 @@ func TestVerifyWithoutTheAPIServer(t *testing.T) {
 	} {
 		var out, stderr strings.Builder
 		e := env{args: strings.Fields(line), stdout: &out, stderr: &stderr, dirs: dirs, root: true}
-		if code := e.run(t.Context()); code != row.code || !strings.Contains(out.String(), row.out) ||
+		code := e.run(t.Context())
+		if code != row.code || !strings.Contains(out.String(), row.out) ||
 			!strings.Contains(stderr.String(), row.stderr) {
 			t.Errorf("%s: %d, %s%s; want %+v", line, code, out.String(), stderr.String(), row)
 		}
