@@ -20,8 +20,8 @@ import (
 // Layout is how the kernel keeps the entries of a family (struct ipt_entry,
 // linux/netfilter_ipv4/ip_tables.h, and its neighbour for IPv6).
 type Layout struct {
-	Name   string // as nft calls the family: ip or ip6
-	Family redirect.Family
+	Name   string          // as nft calls the family: ip or ip6
+	Family redirect.Family // the same as a value of ours
 
 	domain, level int
 	targets       int // the offset of the target's, and behind it that of the next entry
@@ -57,7 +57,7 @@ var (
 
 // Table is one as the kernel keeps it.
 type Table struct {
-	Layout
+	Layout // of the table's family
 
 	Name  string      // such as nat
 	Hooks map[int]int // where the chains of hooks begin: hooks, as NF_INET_PRE_ROUTING, by offset

@@ -119,7 +119,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"no connection", `{"event":"began"}` + "\n" + done, `event "began" has no connection`},
 		{"no summary", `{"event":"done"}`, `event "done" has no summary`},
 		{"a bad address", `{"event":"began","connection":{"to":"nowhere"}}`, "read event 1: "},
-		{"a line without end", `{"text":"` + strings.Repeat("x", maxLine) + `"}`, "too long"},
+		{"a line without end", `{"text":"` + strings.Repeat("x", maxLine) + `"}`, "a line has more than 16 KiB"},
 		{"the stream is cut", `{"event":"note"}` + "\n", ErrCut.Error()},
 		{"nothing at all", "", ErrCut.Error()},
 		{"something behind the end", done + `{"event":"note"}` + "\n", ErrCut.Error()},
