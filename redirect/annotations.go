@@ -16,6 +16,8 @@ const (
 	envDisableEnvoy = "DISABLE_ENVOY"
 	keyBypass       = "sidecar-cni.io/initContainers"
 	keyExcludeUIDs  = "sidecar-cni.io/excludeOutboundUIDs"
+	keyOutboundPort = "sidecar-cni.io/outboundPort"
+	keyInboundPort  = "sidecar-cni.io/inboundPort"
 )
 
 const (
@@ -118,6 +120,18 @@ var settings = []setting{
 		form:  "a list of interfaces",
 		about: "Interfaces of virtual machines: what enters the pod there is treated as outbound.",
 		read:  func(r *reader, v string, p *Policy) { p.VirtualInterfaces = r.interfaces(v) },
+	},
+	{
+		key: keyOutboundPort, initial: "15001", form: "a port from 1",
+		about: "The proxy's port for what the pod sends. It may be the inbound port too: before " +
+			"Istio 1.3 proxies had one port both ways. Tunnels and name service have ports of " +
+			"their own.",
+		read: func(r *reader, v string, p *Policy) { r.listener(v, p.Ports, &p.Ports.Outbound) },
+	},
+	{
+		key: keyInboundPort, initial: "15006", form: "a port from 1",
+		about: "The proxy's port for what enters the pod, with the same limits.",
+		read:  func(r *reader, v string, p *Policy) { r.listener(v, p.Ports, &p.Ports.Inbound) },
 	},
 	{
 		key: keyExcludeUIDs, form: "a list of uids and ranges such as `1000,2000-2999`",
@@ -225,8 +239,13 @@ func (c Config) find(pod map[string]string, s setting) (string, Source) {
 	if v, ok := c.Values[s.key]; ok {
 		return v, FromCluster
 	}
-	if s.key == keyStatusPort {
+	switch s.key {
+	case keyStatusPort:
 		return strconv.Itoa(int(c.Status)), FromDefault
+	case keyOutboundPort:
+		return strconv.Itoa(int(c.Ports.Outbound)), FromDefault
+	case keyInboundPort:
+		return strconv.Itoa(int(c.Ports.Inbound)), FromDefault
 	}
 	return s.initial, FromDefault
 }

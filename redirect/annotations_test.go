@@ -122,6 +122,17 @@ var accepted = map[string][]asked{
 		{"k6t-eth0", func(p *Policy) { p.VirtualInterfaces = []Interface{"k6t-eth0"} }},
 		{"09azAZ", func(p *Policy) { p.VirtualInterfaces = []Interface{"09azAZ"} }},
 	},
+	"sidecar-cni.io/outboundPort": {
+		{"15001", nil},
+		{" 25001 ", func(p *Policy) { p.Ports.Outbound = 25001 }},
+		{"15006", func(p *Policy) { p.Ports.Outbound = 15006 }},
+		{"65535", func(p *Policy) { p.Ports.Outbound = 65535 }},
+	},
+	"sidecar-cni.io/inboundPort": {
+		{"15006", nil},
+		{"15001", func(p *Policy) { p.Ports.Inbound = 15001 }},
+		{"1", func(p *Policy) { p.Ports.Inbound = 1 }},
+	},
 	"sidecar-cni.io/excludeOutboundUIDs": {
 		{"", nil},
 		{"2000 - 2999, 1000", uids(IDRange{1000, 1000}, IDRange{2000, 2999})},

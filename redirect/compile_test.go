@@ -61,6 +61,10 @@ var asks = []struct {
 	{"excluded ports", annotation(traffic+"excludeOutboundPorts", "22,53")},
 	{"interfaces", annotation(traffic+"excludeInterfaces", "net1,tap+")},
 	{"virtual", annotation("istio.io/reroute-virtual-interfaces", "k6t-eth0,net1")},
+	{"listeners", annotation("sidecar-cni.io/inboundPort", "15001")},
+	{"listeners", annotations(map[string]string{
+		"sidecar-cni.io/outboundPort": "25001", "sidecar-cni.io/inboundPort": "25006",
+	})},
 	{"uids", annotation("sidecar-cni.io/excludeOutboundUIDs", "1-1336,3000-3999")},
 	{"dns", variable(captureDNS, "true")},
 	{"dns", together(variable(captureDNS, "true"), nameservers("10.96.0.10", "2001:db8::53"))},

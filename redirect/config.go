@@ -101,7 +101,7 @@ func isOwnIPv6(a netip.Addr) bool {
 // validateValues reads the stand-ins as if a pod had them.
 func (c Config) validateValues() []error {
 	var errs []error
-	var p Policy
+	p := Policy{Ports: c.Ports}
 	for _, key := range sortedKeys(c.Values) {
 		s, ok := settingOf(key)
 		if !ok {

@@ -57,6 +57,16 @@ func TestMistakesRead(t *testing.T) {
 			`sidecar.istio.io/interceptionMode: "redirect": want REDIRECT, TPROXY or NONE`},
 		{"status port", annotation("status.sidecar.istio.io/port", ""),
 			`status.sidecar.istio.io/port: "": want a port from 0 to 65535`},
+		{"outbound port", annotation("sidecar-cni.io/outboundPort", "0"),
+			`sidecar-cni.io/outboundPort: "0": want a port from 1 to 65535, without 15008 for tunnels and 15053 for name service`},
+		{"inbound port", annotation("sidecar-cni.io/inboundPort", ""),
+			`sidecar-cni.io/inboundPort: "": want a port from 1 to 65535, without 15008 for tunnels and 15053 for name service`},
+		{"outbound port of tunnels", annotation("sidecar-cni.io/outboundPort", "15008"),
+			`sidecar-cni.io/outboundPort: "15008": want a port from 1 to 65535, without 15008 for tunnels and 15053 for name service`},
+		{"inbound port of name service", annotation("sidecar-cni.io/inboundPort", "15053"),
+			`sidecar-cni.io/inboundPort: "15053": want a port from 1 to 65535, without 15008 for tunnels and 15053 for name service`},
+		{"inbound ports", annotation("sidecar-cni.io/inboundPort", "80,81"),
+			`sidecar-cni.io/inboundPort: "80,81": want a port from 1 to 65535, without 15008 for tunnels and 15053 for name service`},
 		{"init containers", annotation("sidecar-cni.io/initContainers", "Bypass"),
 			`sidecar-cni.io/initContainers: "Bypass": want "bypass"`},
 		{"half of a range", annotation("sidecar-cni.io/excludeOutboundUIDs", "1000-,-5,9-3,app"),
@@ -398,5 +408,27 @@ func TestTenThousandCIDRs(t *testing.T) {
 				t.Errorf("%s: %s: %.2000s", key, family, diff)
 			}
 		}
+	}
+}
+
+// The pod repeats what its cluster has set; another pod's own choice is a mistake there.
+func TestTheClustersOwnListenersAreNoMistakeOfThePod(t *testing.T) {
+	t.Parallel()
+	cfg := Defaults()
+	cfg.Ports.Tunnel = cfg.Ports.Inbound
+	ours(t, meshed(), cfg)
+	ours(t, meshed(annotation(keyInboundPort, "15006")), cfg)
+	if m := refused(t, meshed(annotation(keyOutboundPort, "15006")), cfg); len(m) != 1 {
+		t.Errorf("mistakes: %s", m)
+	}
+}
+
+func TestAStandInForAListenerIsCheckedAgainstTheOthers(t *testing.T) {
+	t.Parallel()
+	cfg := Defaults()
+	cfg.Values = map[string]string{keyInboundPort: "15053"}
+	if err := cfg.Validate(); err == nil ||
+		!strings.Contains(err.Error(), `redirect.values.sidecar-cni.io/inboundPort: "15053"`) {
+		t.Errorf("error %v", err)
 	}
 }

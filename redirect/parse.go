@@ -109,6 +109,20 @@ func (r *reader) port(value string) uint16 {
 	return uint16(port)
 }
 
+// listener reads the port of one of the proxy's listeners for TCP of all kinds. The proxy could not
+// tell that traffic from what has a listener of its own. What the cluster has set stays: there the
+// pod has made no mistake.
+func (r *reader) listener(value string, others Listen, port *uint16) {
+	n, err := strconv.ParseUint(strings.TrimSpace(value), 10, 16)
+	one := uint16(n)
+	if err != nil || one == 0 || one != *port && (one == others.Tunnel || one == others.DNS) {
+		r.mistake(value, fmt.Sprintf("a port from 1 to 65535, without %d for tunnels and %d for "+
+			"name service", others.Tunnel, others.DNS))
+		return
+	}
+	*port = one
+}
+
 func (r *reader) ports(value string) []uint16 {
 	var ports []uint16
 	for _, item := range r.list(value, 1<<16) {

@@ -18,7 +18,7 @@ func TestWhereASettingComesFrom(t *testing.T) {
 		EnvFrom: []string{"ISTIO_META_DNS_CAPTURE"}}}}}
 	cfg := Defaults()
 	cfg.Values = map[string]string{"traffic.sidecar.istio.io/excludeInterfaces": "net2"}
-	cfg.Status = 15025
+	cfg.Status, cfg.Ports.Outbound, cfg.Ports.Inbound = 15025, 25001, 25006
 	want := map[string]Reading{
 		keyExcludeUIDs: {Key: keyExcludeUIDs, Name: keyExcludeUIDs, Value: "x", Source: FromPod,
 			Mistakes: Mistakes{{keyExcludeUIDs, "x", wantIDRange}}},
@@ -28,6 +28,10 @@ func TestWhereASettingComesFrom(t *testing.T) {
 			Key:  "traffic.sidecar.istio.io/excludeInterfaces",
 			Name: "traffic.sidecar.istio.io/excludeInterfaces", Value: "net2", Source: FromCluster},
 		keyStatusPort: {Key: keyStatusPort, Name: keyStatusPort, Value: "15025",
+			Source: FromDefault},
+		keyOutboundPort: {Key: keyOutboundPort, Name: keyOutboundPort, Value: "25001",
+			Source: FromDefault},
+		keyInboundPort: {Key: keyInboundPort, Name: keyInboundPort, Value: "25006",
 			Source: FromDefault},
 		"INVALID_DROP": {Key: "INVALID_DROP", Variable: true, Name: "INVALID_DROP", Value: "maybe",
 			Source: FromPod, Ignored: Mistakes{{"INVALID_DROP", "maybe", wantBool}}},

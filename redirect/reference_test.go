@@ -19,7 +19,7 @@ const pageHead = `# What a pod can ask for
 <!-- Written by ` + "`make generate`" + ` from the table in redirect/annotations.go and the text in redirect/reference_test.go. -->
 
 A pod tells with annotations how its traffic is to be redirected, and its injector with variables in the environment of the
-` + "`istio-proxy`" + ` container. They are those that istio-init obeys, so a pod that works with it needs no change; the two
+` + "`istio-proxy`" + ` container. They are those that istio-init obeys, so a pod that works with it needs no change; the four
 keys under ` + "`sidecar-cni.io/`" + ` are beyond it.
 
 All of it is read once, when the pod is set up: an annotation that changes later changes nothing until the pod is replaced.

@@ -100,6 +100,16 @@ func IsFlag(word string) bool {
 	return ok
 }
 
+// IsVariable reports whether istio-init reads a variable of this name, about what is redirected or
+// about its work.
+func IsVariable(name string) bool {
+	if _, ok := findFlag(func(f flag) bool { return slices.Contains(f.variables(), name) }); ok {
+		return true
+	}
+	return slices.ContainsFunc(variables,
+		func(v struct{ name, initial string }) bool { return v.name == name })
+}
+
 // afterProgram drops the names by which proxy images call it: istio-iptables, or pilot-agent and
 // that.
 func afterProgram(args []string) []string {

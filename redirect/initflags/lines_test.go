@@ -215,3 +215,15 @@ func TestReadJudgesNoValue(t *testing.T) {
 		t.Errorf("values (-want +got):\n%s", diff)
 	}
 }
+
+func TestWhichVariablesIstioInitObeys(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		"PROXY_UID": true, "ISTIO_META_DNS_CAPTURE": true, "REDIRECT_DNS": true, "DRY_RUN": true,
+		OwnerGroups: true, LoopbackCIDR: true, "ENVOY_PORT": false, "HOME": false, "": false,
+	} {
+		if got := IsVariable(name); got != want {
+			t.Errorf("%q: %t, want %t", name, got, want)
+		}
+	}
+}

@@ -13,8 +13,8 @@ import (
 )
 
 // IstioInit returns the command line that the injector's template gives to istio-init for a pod,
-// and the variables of its container. The proxy's user and the ports come from the request's
-// configuration, which the injector has as mesh-wide values.
+// and the variables of its container. The proxy's user, and the ports that the pod does not name,
+// come from the request's configuration, which the injector has as mesh-wide values.
 func IstioInit(r Request) (args []string, env map[string]string) {
 	says := func(key, otherwise string) string {
 		if value, ok := r.Pod.Annotations[key]; ok {
@@ -25,8 +25,8 @@ func IstioInit(r Request) (args []string, env map[string]string) {
 	flag := func(name, value string) { args = append(args, "-"+name, value) }
 	number := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 	ports := r.Config.Ports
-	flag("p", number(uint32(ports.Outbound)))
-	flag("z", number(uint32(ports.Inbound)))
+	flag("p", says("sidecar-cni.io/outboundPort", number(uint32(ports.Outbound))))
+	flag("z", says("sidecar-cni.io/inboundPort", number(uint32(ports.Inbound))))
 	flag("e", number(uint32(ports.Tunnel)))
 	uids, gids := proxyIDs(r)
 	flag("u", strings.Join(uids, ","))

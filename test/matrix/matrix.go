@@ -95,6 +95,10 @@ var Options = []Option{
 	Annotation("exclude interface", Traffic+"excludeInterfaces", "extra0"),
 	Annotation("exclude interfaces by prefix", Traffic+"excludeInterfaces", "ext+,nonesuch"),
 	Annotation("virtual interface", "istio.io/reroute-virtual-interfaces", "extra0"),
+	{"one port both ways", "sidecar-cni.io/inboundPort", func(r *Request) {
+		r.Pod.Annotations["sidecar-cni.io/outboundPort"] = "25011"
+		r.Pod.Annotations["sidecar-cni.io/inboundPort"] = "25011"
+	}},
 	Annotation("exclude uids", "sidecar-cni.io/excludeOutboundUIDs", "2000,3000-3999"),
 	Annotation("exclude a range of uids", "sidecar-cni.io/excludeOutboundUIDs", "2000-2099"),
 	{"init containers bypass", "sidecar-cni.io/initContainers", func(r *Request) {
