@@ -1,0 +1,102 @@
+package render
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	const set = `is looked up in what is not set: set it, or ask for it with "if" or "with" first`
+	const structure = "a structure cannot be printed: name one of its fields, or use toYaml or " +
+		"structToJSON"
+	tests := []struct {
+		name, text, want string
+	}{
+		{"unknown function", "\n{{ foo }}",
+			`line 2: there is no function "foo"; docs/inject.md lists them`},
+		{"no end", "{{ if true }}", `line 1: the text ends within an action: ` +
+			`every if, range, with and define wants its end`},
+		{"no closing braces", "{{ if", `line 1: unclosed action`},
+		{"defined twice", `{{ define "a" }}x{{ end }}{{ define "a" }}y{{ end }}`,
+			`line 1: multiple definition of template "a"`},
+		{"undefined template", "\n{{ if .Revision }}{{ template `a` }}{{ end }}",
+			`line 2: there is no template "a": want a define of that name`},
+		{"all methods and templates at once", "{{ .ProxyConfig.Reset }}\n{{ template `a` }}",
+			`line 1: method "Reset" cannot be called: read fields; a key of that name is read ` +
+				"with index\ntemplate \"sidecar\", line 2: there is no template \"a\": want a " +
+				"define of that name"},
+		{"unknown field", "{{ .Foo }}",
+			`line 1: .Foo: there is no field "Foo"; docs/inject.md lists the fields`},
+		{"unknown field below", "{{ .ObjectMeta.Foo.Bar }}",
+			`line 1: .ObjectMeta.Foo.Bar: there is no field "Foo"; docs/inject.md lists the fields`},
+		{"looking into what is not set", "{{ if .Values.global.proxy.resources.limits.cpu }}{{ end }}",
+			`line 1: .Values.global.proxy.resources.limits.cpu: "cpu" ` + set},
+		{"printing what is not set", "{{ .Values.unset }}",
+			`line 1: .Values.unset is not set: set it, or give a default`},
+		{"printing a pointer that is not set", "{{ .Spec.SecurityContext }}",
+			`line 1: .Spec.SecurityContext is not set: set it, or give a default`},
+		{"printing a structure", "{{ .Spec.Containers }}",
+			"line 1: .Spec.Containers: " + structure},
+		{"printing a list of structures by print", "{{ print .Spec.Volumes .Spec.Containers }}",
+			"line 1: function print: " + structure},
+		{"printing structures within a list", "{{ list (list .Spec.Containers) | quote }}",
+			"line 1: function quote: " + structure},
+		{"an address", "{{ printf `%5p` .MeshConfig }}",
+			"line 1: function printf: has no verb %p: addresses are not the same twice"},
+		{"a structure as key", "{{ dict .MeshConfig 1 }}",
+			"line 1: function dict: want text as key 1"},
+		{"wrong number of arguments", "{{ annotation .ObjectMeta }}",
+			"line 1: annotation: wrong number of args for annotation: want 3 got 1; " +
+				"docs/inject.md has each function's arguments"},
+		{"wrong type", "{{ toLower 1 }}", "line 1: 1: expected string; found 1"},
+		{"wrong type of a value", "{{ toLower .ProxyUID }}",
+			"line 1: .ProxyUID: want a value of type string, got int64"},
+		{"comparing text with a number", "{{ if eq .Revision 1 }}{{ end }}",
+			"line 1: function eq: cannot compare string with int"},
+		{"ordering what has no order", "{{ if lt .Values.unset 1 }}{{ end }}",
+			"line 1: function lt: cannot compare what is not set with int"},
+		{"comparing one", "{{ if eq 1 }}{{ end }}",
+			"line 1: function eq: want two values to compare"},
+		{"comparing maps", "{{ if eq (dict) (dict) }}{{ end }}",
+			"line 1: function eq: cannot compare map[string]interface {} with " +
+				"map[string]interface {}"},
+		{"out of range", "{{ index .Spec.Containers 9 }}",
+			"line 1: index .Spec.Containers 9: function index: index out of range: 9"},
+		{"an index into what is not set", "{{ index .Values.unset `a` }}",
+			"line 1: index .Values.unset `a`: looks into what is not set: set it, or ask for it " +
+				`with "if" or "with" first`},
+		{"a long cause", "{{ fail (repeat 600 `x`) }}",
+			"line 1: function fail: " + strings.Repeat("x", 485) + "..."},
+		{"nothing to range over", "{{ range .Revision }}{{ end }}",
+			"line 1: .Revision: want a list, a map or a number to range over, got "},
+		{"a function that fails", "{{ fail `no image` }}", "line 1: function fail: no image"},
+		{"a function that panics", "{{ div 1 0 }}",
+			"line 1: function div: runtime error: integer divide by zero"},
+		{"JSON that is none", "{{ fromJSON `{` }}",
+			"line 1: function fromJSON: want JSON: unexpected end of JSON input"},
+		{"networks that are no JSON", "{{ appendMultusNetwork `[{]` `a` }}",
+			`line 1: function appendMultusNetwork: read the networks "[{]": want a list in JSON: ` +
+				"invalid character ']' looking for beginning of object key string"},
+		{"a duration that is none", "{{ formatDuration 1 }}",
+			"line 1: function formatDuration: want a duration, got int"},
+		{"omit of text", "{{ omit `a` }}", "line 1: function omit: want a map, got string"},
+		{"isset of text", "{{ isset `a` `b` }}",
+			"line 1: function isset: want a map and a key, got string"},
+		{"merging the mesh's own", "{{ merge (dict `a` .MeshConfig) (dict) }}",
+			"line 1: function merge: want a map of text, numbers, lists and maps"},
+		{"in a template that is called",
+			"{{ define `a` }}\n{{ .x.y }}{{ end }}{{ template `a` (dict `x` nil) }}",
+			`line 2: .x.y: "y" ` + set},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			data := sample(t)
+			out, err := execute(t, test.text, Today, data)
+			if want := `template "sidecar", ` + test.want; err == nil || err.Error() != want {
+				t.Errorf("%s\n got %q, %v\nwant %s", test.text, out, err, want)
+			}
+		})
+	}
+}
