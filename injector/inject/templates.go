@@ -1,0 +1,140 @@
+package inject
+
+import (
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
+	"github.com/sidecar-cni/sidecar-cni/injector/inject/render"
+)
+
+// oldTemplate names the template of the old form, by the key that it stands under.
+const oldTemplate = "template"
+
+// maxSize bounds a pod, before and after, and what a template yields. The API takes no objects much
+// over it.
+const maxSize = 1 << 20
+
+// given is what the templates have, by names, in their order.
+type given struct {
+	init, ordinary, volumes, pullSecrets []string
+}
+
+// add notes what a template has.
+func (g *given) add(spec podtree.Object) {
+	g.init = appendNames(g.init, podtree.List(spec, initContainers))
+	g.ordinary = appendNames(g.ordinary, podtree.List(spec, containers))
+	g.volumes = appendNames(g.volumes, podtree.List(spec, "volumes"))
+	g.pullSecrets = appendNames(g.pullSecrets, podtree.List(spec, "imagePullSecrets"))
+}
+
+// applyTemplates renders the pod's templates and puts into the pod what they yield.
+func (in *injection) applyTemplates(data render.Data) error {
+	if in.cfg.Template != nil {
+		text, err := in.cfg.Template.Execute(data)
+		if err != nil {
+			return err
+		}
+		return onTemplate(oldTemplate, in.applyOld(text))
+	}
+	m := newMerger(in.pod)
+	for _, name := range in.names {
+		text, err := in.cfg.Templates[name].Execute(data)
+		if err != nil {
+			return err
+		}
+		template, err := readTemplate(text)
+		if err != nil {
+			return onTemplate(name, err)
+		}
+		in.given.add(podtree.Map(template, "spec"))
+		if err := m.merge(template); err != nil {
+			return onTemplate(name, err)
+		}
+	}
+	m.restoreOwn()
+	in.pod = m.pod
+	return nil
+}
+
+func onTemplate(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("template %q: %w", name, err)
+}
+
+// readTemplate reads the pod that a template of today's form yields.
+func readTemplate(text []byte) (podtree.Object, error) {
+	template, err := readYAML(text)
+	if err != nil {
+		return nil, err
+	}
+	kind, version := template["kind"], template["apiVersion"]
+	if kind != nil && kind != "Pod" || version != nil && version != "v1" {
+		return nil, fmt.Errorf("yields a %v of %v, want a Pod of v1", kind, version)
+	}
+	unknown, err := asDeclared(template, &corev1.Pod{})
+	if err != nil {
+		return nil, err
+	}
+	if len(unknown) > 0 {
+		return nil, unknownFields(unknown)
+	}
+	if podtree.Map(template, "spec") == nil && podtree.Map(template, "metadata") == nil {
+		return nil, errors.New("yields no pod; want metadata, spec or both")
+	}
+	// What a field without a value would remove, strategic merge being what it is: in templates it
+	// is what conditions leave of a list.
+	for _, part := range []string{"metadata", "spec"} {
+		for key, value := range podtree.Map(template, part) {
+			if value == nil {
+				podtree.Delete(template, part, key)
+			}
+		}
+	}
+	return template, checkNames(podtree.Map(template, "spec"))
+}
+
+// merged are the lists that templates add to, by the names of their objects.
+var merged = []string{initContainers, containers, "volumes", "imagePullSecrets"}
+
+// checkNames reports objects without the name by which they are merged, null among them, and more
+// containers than are looked at.
+func checkNames(spec podtree.Object) error {
+	var mistakes []error
+	for _, list := range merged {
+		items := podtree.List(spec, list)
+		if len(items) > maxMerged && (list == containers || list == initContainers) {
+			mistakes = append(mistakes, fmt.Errorf("%s has %d items, want at most %d", list,
+				len(items), maxMerged))
+			continue
+		}
+		for i, item := range items {
+			object, _ := item.(podtree.Object)
+			if name, _ := object["name"].(string); name == "" && object["$patch"] == nil {
+				mistakes = append(mistakes, fmt.Errorf("%s[%d] has no name; give it one", list, i))
+			}
+		}
+	}
+	return errors.Join(mistakes...)
+}
+
+// appendNames appends the names of the objects of a list that are not there yet.
+func appendNames(names []string, list []any) []string {
+	have := map[string]bool{}
+	for _, name := range names {
+		have[name] = true
+	}
+	for _, item := range list {
+		object, _ := item.(podtree.Object)
+		name, _ := object["name"].(string)
+		if name != "" && !have[name] {
+			have[name] = true
+			names = append(names, name)
+		}
+	}
+	return names
+}

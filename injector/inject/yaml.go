@@ -1,0 +1,169 @@
+package inject
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
+	"github.com/sidecar-cni/sidecar-cni/injector/inject/yamltree"
+)
+
+// readYAML reads the text of a template, which package render bounds.
+func readYAML(text []byte) (podtree.Object, error) {
+	// What aliases stand for has to be measured, which takes as long as the rest together. Without
+	// an anchor there are none.
+	if bytes.ContainsRune(text, '&') {
+		tree, err := yamltree.Decode(text, maxSize)
+		if err == nil && tree == nil {
+			err = errEmpty
+		}
+		return tree, plain(err)
+	}
+	data, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return nil, fmt.Errorf("yields no YAML: %w", plain(err))
+	}
+	switch data[0] {
+	case '{':
+		return podtree.Decode(data)
+	case 'n': // null
+		return nil, errEmpty
+	}
+	return nil, errors.New("yields a text or a list, want the fields of a pod")
+}
+
+var errEmpty = errors.New("yields nothing, want the fields of a pod")
+
+// asDeclared turns numbers and bools into texts where a Go type has texts: Kubernetes wants them so
+// in args and env, and templates write them without quotes. It returns the fields that the type
+// does not know.
+func asDeclared(tree podtree.Object, to any) (unknown []kjson.FieldError, err error) {
+	convert(tree, reflect.TypeOf(to).Elem())
+	data, err := json.Marshal(tree)
+	if err != nil {
+		return nil, err
+	}
+	strict, err := kjson.UnmarshalStrict(data, to)
+	if err != nil {
+		return nil, plain(err)
+	}
+	for _, mistake := range strict {
+		var field kjson.FieldError
+		if errors.As(mistake, &field) && !directive(field.FieldPath()) {
+			unknown = append(unknown, field)
+		}
+	}
+	return unknown, nil
+}
+
+// directive reports a field by which a template of today's form steers its merge.
+func directive(path string) bool {
+	return strings.HasPrefix(path[strings.LastIndexByte(path, '.')+1:], "$")
+}
+
+func unknownFields(fields []kjson.FieldError) error {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = strconv.Quote(f.FieldPath())
+	}
+	return fmt.Errorf("the API's pods have no field %s; correct or remove it",
+		strings.Join(names, ", "))
+}
+
+// convert returns a value as a type wants it. Lists and objects change in place.
+func convert(value any, as reflect.Type) any {
+	for as.Kind() == reflect.Pointer {
+		as = as.Elem()
+	}
+	switch value := value.(type) {
+	case podtree.Object:
+		convertFields(value, as)
+	case []any:
+		if as.Kind() == reflect.Slice {
+			for i := range value {
+				value[i] = convert(value[i], as.Elem())
+			}
+		}
+	case int64, float64, bool:
+		if as.Kind() == reflect.String {
+			return asText(value)
+		}
+	}
+	return value
+}
+
+// convertFields also looks into the structs that a struct embeds, whose fields are its own in JSON.
+func convertFields(object podtree.Object, as reflect.Type) {
+	if as.Kind() == reflect.Map {
+		for key, value := range object {
+			object[key] = convert(value, as.Elem())
+		}
+	}
+	if as.Kind() != reflect.Struct {
+		return
+	}
+	for field := range as.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if field.Anonymous && name == "" {
+			convertFields(object, field.Type)
+		} else if value, ok := object[name]; ok {
+			object[name] = convert(value, field.Type)
+		}
+	}
+}
+
+func asText(value any) string {
+	switch value := value.(type) {
+	case int64:
+		return strconv.FormatInt(value, 10)
+	case float64:
+		return strconv.FormatFloat(value, 'g', -1, 64)
+	}
+	return fmt.Sprint(value)
+}
+
+// plain makes one line of a decoder's message, without the names of Go's types.
+func plain(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	for _, noise := range []string{
+		"json: ", "error converting YAML to JSON: ", "yaml: ", "unmarshal errors: ",
+	} {
+		text = strings.TrimPrefix(text, noise)
+	}
+	what, where, ok := strings.Cut(text, " into Go struct field ")
+	if !ok {
+		return fmt.Errorf("%.400s", text) // some quote the whole object
+	}
+	_, what, _ = strings.Cut(what, "cannot unmarshal ")
+	field, want, _ := strings.Cut(where, " of type ")
+	_, field, _ = strings.Cut(field, ".") // behind the type's name
+	return fmt.Errorf("%s: is %s, want %s", field, wordOf(what), wordOf(want))
+}
+
+// wordOf is what people call a type, of JSON or of Go.
+func wordOf(kind string) string {
+	switch {
+	case strings.HasPrefix(kind, "[]"), kind == "array":
+		return "a list"
+	case strings.HasPrefix(kind, "int"), strings.HasPrefix(kind, "uint"):
+		return "a whole number"
+	case strings.HasPrefix(kind, "number"):
+		return "the " + kind
+	case kind == "bool":
+		return "true or false"
+	case kind == "string":
+		return "a text"
+	}
+	return "an object" // of JSON, or a type of the API
+}
