@@ -4,17 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/podtemplate"
 )
-
-const podKind = "Pod"
-
-// templates are the places of pod templates: in a Deployment and most others, in a CronJob, in a
-// PodTemplate.
-var templates = [][]string{
-	{"spec", "template"},
-	{"spec", "jobTemplate", "spec", "template"},
-	{"template"},
-}
 
 // finder collects the pods of documents.
 type finder struct {
@@ -89,26 +81,17 @@ func (f *finder) passOver(kind string) {
 	}
 }
 
-// podIn returns what has the metadata and the spec of a pod, and its path within the object with
-// a dot behind it; nil if there is no pod.
+// podIn is podtemplate.Find with the path as text, with a dot behind it.
 func podIn(object map[string]any, kind string) (body map[string]any, path string) {
-	if kind == podKind {
-		return object, ""
+	body, keys := podtemplate.Find(object, kind)
+	for _, key := range keys {
+		path += key + "."
 	}
-	for _, path := range templates {
-		body := dig(object, path...)
-		if _, ok := dig(body, "spec")["containers"]; ok {
-			return body, strings.Join(path, ".") + "."
-		}
-	}
-	return nil, ""
+	return body, path
 }
 
 func dig(object map[string]any, path ...string) map[string]any {
-	for _, key := range path {
-		object, _ = object[key].(map[string]any)
-	}
-	return object
+	return podtemplate.Dig(object, path...)
 }
 
 // describe says what a value of JSON is.

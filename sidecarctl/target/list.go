@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/podtemplate"
 )
 
 // Selection says which pods of a cluster are meant.
@@ -32,7 +34,7 @@ func OnNodes(ctx context.Context, client *rest.RESTClient, s Selection) ([]Pod, 
 			if dig(object, "metadata")["deletionTimestamp"] != nil {
 				continue
 			}
-			if err := f.object(object, podKind); err != nil {
+			if err := f.object(object, podtemplate.Pod); err != nil {
 				return nil, fmt.Errorf("read pods: %w", err)
 			}
 		}

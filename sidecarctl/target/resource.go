@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/podtemplate"
 )
 
 // resource is a type of objects that have pods in them.
@@ -18,7 +20,7 @@ type resource struct {
 
 // resources begin with the pods themselves.
 var resources = []resource{
-	{podKind, "", "pods", []string{"po"}},
+	{podtemplate.Pod, "", "pods", []string{"po"}},
 	{"Deployment", "apps", "deployments", []string{"deploy"}},
 	{"StatefulSet", "apps", "statefulsets", []string{"sts"}},
 	{"DaemonSet", "apps", "daemonsets", []string{"ds"}},
