@@ -17,12 +17,12 @@ func TestCompare(t *testing.T) {
 		write(t, path, text)
 		return path
 	}
-	plain := file("plain.yaml", manifest("", "", "", ""))
-	open := file("open.yaml", manifest(
+	plain := file("plain.yaml", deployment("", "", "", ""))
+	open := file("open.yaml", deployment(
 		`traffic.sidecar.istio.io/excludeOutboundPorts: "5432"`, "", "", ""))
-	own := file("own.yaml", manifest(`sidecar-cni.io/excludeOutboundUIDs: "7"`, "", "", ""))
-	left := file("left.yaml", manifest("", "hostNetwork: true", "", ""))
-	wrong := file("wrong.yaml", manifest("traffic.sidecar.istio.io/excludeOutboundPorts: x",
+	own := file("own.yaml", deployment(`sidecar-cni.io/excludeOutboundUIDs: "7"`, "", "", ""))
+	left := file("left.yaml", deployment("", "hostNetwork: true", "", ""))
+	wrong := file("wrong.yaml", deployment("traffic.sidecar.istio.io/excludeOutboundPorts: x",
 		"", "", ""))
 	rules, stderr, code := run(t.Context(), "", "rules", "-f", open, "--format", "iptables")
 	if code != 0 {

@@ -5,8 +5,9 @@
 //	sidecarctl trace -f web.yaml --from app --to 10.10.0.43:5432
 //	sidecarctl rules shop/web-0 --format iptables
 //
-// It only reads, but for init. It ends with 0 where all is well, 1 after an error, 2 if the command
-// line is wrong, 3 where something is not as it should be, and 126 where init's validation failed.
+// It changes nothing but manifests (inject, strip, uninject) and the pod that init runs in. It ends
+// with 0 where all is well, 1 after an error, 2 if the command line is wrong, 3 where something is
+// not as it should be, and 126 where init's validation failed.
 package main
 
 import (
@@ -124,7 +125,7 @@ func (e env) run(ctx context.Context) int {
 func (e env) commands() []*cobra.Command {
 	return []*cobra.Command{e.explainCommand(), e.traceCommand(), e.rulesCommand(),
 		e.compareCommand(), e.verifyCommand(), e.watchCommand(), e.nodeCommand(),
-		e.clusterCommand(),
+		e.clusterCommand(), e.injectCommand(), e.stripCommand(), e.uninjectCommand(),
 		e.initCommand(), e.factsCommand()}
 }
 

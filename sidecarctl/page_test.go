@@ -29,7 +29,7 @@ const (
 <!-- Written by ` + "`make generate`" + ` from the commands in sidecarctl/. -->
 
 Answers questions about the redirection of pods. It reads manifests, or the API server as kubectl does, and decides by the same code
-as the plugin. It only reads, but for [init](init.md).
+as the plugin. It changes nothing but the pod that [init](init.md) runs in, and manifests: [inject.md](inject.md).
 
 ` + "```" + `
 make build && bin/sidecarctl explain -f web.yaml

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// manifest is a Deployment's, in which lines stand for what makes the situation.
-func manifest(annotations, spec, app, env string) string {
+// deployment is a Deployment's, in which lines stand for what makes the situation.
+func deployment(annotations, spec, app, env string) string {
 	return `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web, namespace: shop}
@@ -59,63 +59,63 @@ func TestQuestions(t *testing.T) {
 		want     []string
 		code     int
 	}{
-		"why is this pod not captured?": {manifest("", "hostNetwork: true", "", ""),
+		"why is this pod not captured?": {deployment("", "hostNetwork: true", "", ""),
 			[]string{"explain"}, []string{"web (Deployment): skipped, host_network", "hostNetwork"}, 0},
 		"that, whatever else it asks for": {
-			manifest("traffic.sidecar.istio.io/excludeInboundPorts: x", "hostNetwork: true", "", ""),
+			deployment("traffic.sidecar.istio.io/excludeInboundPorts: x", "hostNetwork: true", "", ""),
 			[]string{"explain"}, []string{"skipped, host_network"}, 0},
 		"why is the excluded port still captured?": {
-			strings.Replace(manifest("", "", "", ""), "namespace: shop}", "namespace: shop, "+
+			strings.Replace(deployment("", "", "", ""), "namespace: shop}", "namespace: shop, "+
 				"annotations: {"+traffic+"excludeOutboundPorts: \"3306\"}}", 1),
 			[]string{"explain"}, []string{`excludeOutboundPorts: "3306" is an annotation of the ` +
 				"Deployment web itself, which no pod gets", "spec.template.metadata.annotations"}, 0},
 		"has the runtime a kernel of its own?": {
-			manifest("", "runtimeClassName: vm", "", ""), []string{"explain"},
+			deployment("", "runtimeClassName: vm", "", ""), []string{"explain"},
 			[]string{`runtime class "vm" is not known here`, "kubectl get runtimeclass"}, 0},
-		"are nameservers missing?": {manifest("", "", "", dns), []string{"rules"},
+		"are nameservers missing?": {deployment("", "", "", dns), []string{"rules"},
 			[]string{"# DNS is captured, and the pod's nameservers are not known here"}, 0},
 		"why can the init container reach nothing?": {
-			manifest("", "initContainers: [{name: migrate, image: x}]", "", ""),
+			deployment("", "initContainers: [{name: migrate, image: x}]", "", ""),
 			[]string{"explain"}, []string{`init container "migrate" runs before the proxy`,
 				"remedy: run the proxy as a native sidecar"}, 0},
 		"why does the pod not start?": {
-			manifest(traffic+"excludeOutboundPorts: 80,a", "", "", ""), []string{"explain"},
+			deployment(traffic+"excludeOutboundPorts: 80,a", "", "", ""), []string{"explain"},
 			[]string{"web (Deployment): refused", `"a": want a port`, "remedy: correct it"}, 3},
 		"why is the excluded range captured?": {
-			manifest(traffic+"excludeOutboundIPRanges: 10.1.0.0/16", "", "", ""),
+			deployment(traffic+"excludeOutboundIPRanges: 10.1.0.0/16", "", "", ""),
 			[]string{"trace", "--to", "10.2.0.1:80"}, []string{"redirected to port 15001"}, 0},
 		"is the excluded range left alone?": {
-			manifest(traffic+"excludeOutboundIPRanges: 10.1.0.0/16", "", "", ""),
+			deployment(traffic+"excludeOutboundIPRanges: 10.1.0.0/16", "", "", ""),
 			[]string{"trace", "--to", "10.1.0.1:80"},
 			[]string{"left alone", "──▶ eth0 ──▶ 10.1.0.1:80, past the proxy"}, 0},
 		"why does includeOutboundPorts not limit?": {
-			manifest(traffic+"includeOutboundPorts: \"443\"", "", "", ""), []string{"explain"},
+			deployment(traffic+"includeOutboundPorts: \"443\"", "", "", ""), []string{"explain"},
 			[]string{"includeOutboundPorts limits nothing"}, 0},
 		"does a peer reach the app past the proxy?": {
-			manifest(traffic+"excludeInboundPorts: \"8080\"", "", "", ""),
+			deployment(traffic+"excludeInboundPorts: \"8080\"", "", "", ""),
 			[]string{"trace", "--from", "peer", "--to", "self:8080"},
 			[]string{"excluded inbound port", ", in the pod"}, 0},
 		"the app runs as the proxy's uid": {
-			manifest("", "", "securityContext: {runAsUser: 1337}", ""), []string{"explain"},
+			deployment("", "", "securityContext: {runAsUser: 1337}", ""), []string{"explain"},
 			[]string{"runs under the proxy's uid 1337"}, 0},
-		"is DNS captured?": {manifest("", "", "", dns),
+		"is DNS captured?": {deployment("", "", "", dns),
 			[]string{"trace", "--udp", "--to", "10.96.0.10:53", "--nameserver", "10.96.0.10"},
 			[]string{"──▶ proxy, port 15053"}, 0},
-		"DNS of another server": {manifest("", "", "", dns),
+		"DNS of another server": {deployment("", "", "", dns),
 			[]string{"trace", "--udp", "--to", "8.8.8.8:53", "--nameserver", "10.96.0.10"},
 			[]string{"──▶ eth0 ──▶ 8.8.8.8:53, past the proxy"}, 0},
-		"is UDP captured?": {manifest("", "", "", ""),
+		"is UDP captured?": {deployment("", "", "", ""),
 			[]string{"trace", "--udp", "--to", "10.0.0.1:5000"},
 			[]string{", UDP, leaves through eth0", "past the proxy"}, 0},
-		"what becomes of calls to itself?": {manifest("", "", "", ""),
+		"what becomes of calls to itself?": {deployment("", "", "", ""),
 			[]string{"trace", "--to", "self:8080"}, []string{"leaves through lo", "in the pod"}, 0},
-		"does IPv6 bypass the proxy?": {manifest("", "", "", ""), []string{"trace", "--all"},
+		"does IPv6 bypass the proxy?": {deployment("", "", "", ""), []string{"trace", "--all"},
 			[]string{"[2001:db8:1::7]:443", "proxy, port 15001"}, 0},
 		"is net1 captured?": {
-			manifest(traffic+"excludeInterfaces: net1", "", "", ""),
+			deployment(traffic+"excludeInterfaces: net1", "", "", ""),
 			[]string{"trace", "--to", "10.0.0.1:80", "--interface", "net1"},
 			[]string{"leaves through net1", "excluded interface", "past the proxy"}, 0},
-		"do probes of the proxy pass?": {manifest("", "", "", ""), []string{"trace", "--all"},
+		"do probes of the proxy pass?": {deployment("", "", "", ""), []string{"trace", "--all"},
 			[]string{"kubelet probes the proxy", ":15021, in the pod"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestQuestions(t *testing.T) {
 // What people paste by mistake is answered in one line that says what is wanted.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
-	good := manifest("", "", "", "")
+	good := deployment("", "", "", "")
 	for name, row := range map[string]struct {
 		stdin string
 		args  []string

@@ -11,7 +11,7 @@ import (
 func TestRulesCanBeLoaded(t *testing.T) {
 	t.Parallel()
 	netns.RequireRoot(t)
-	pod := manifest("sidecar.istio.io/interceptionMode: TPROXY", "", "",
+	pod := deployment("sidecar.istio.io/interceptionMode: TPROXY", "", "",
 		"- {name: ISTIO_META_DNS_CAPTURE, value: \"true\"}")
 	out, stderr, code := run(t.Context(), pod, "rules", "-f", "-")
 	if code != 0 {

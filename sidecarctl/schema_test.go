@@ -31,6 +31,10 @@ var answers = map[string]any{
 	"node":    node.Report{},
 	"cluster": cluster.Report{},
 	"init":    nil,
+
+	"inject":   nil,
+	"strip":    nil,
+	"uninject": nil,
 }
 
 const schemaPage = "../docs/sidecarctl-json.md"

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/manifest"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/target"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
+)
+
+// rewriteOptions are the flags that all commands have that write a manifest anew.
+type rewriteOptions struct {
+	file   string
+	output string
+}
+
+// A rewriter makes a manifest of another one. name is the file's, for messages.
+type rewriter func(ctx context.Context, name string, data []byte) (manifest.Output, error)
+
+// rewriteCommand is a verb about the manifest of a file.
+func (e env) rewriteCommand(c *cobra.Command, rewrite rewriter) *cobra.Command {
+	var o rewriteOptions
+	c.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usagef("%q stands alone: want the manifest by --filename", args[0])
+		}
+		return nil
+	}
+	f := c.Flags()
+	f.StringVarP(&o.file, "filename", "f", "", "the manifest, in YAML or JSON; - is standard input")
+	f.StringVarP(&o.output, "output", "o", "",
+		"the file that is written, whole or not at all; it may be the one that is read")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if o.file == "" {
+			return usagef("--filename is not set: want a manifest, or - for standard input")
+		}
+		return e.rewrite(c.Context(), o, rewrite)
+	}
+	return c
+}
+
+func (e env) rewrite(ctx context.Context, o rewriteOptions, rewrite rewriter) error {
+	name, data, err := e.manifest(o.file)
+	if err != nil {
+		return err
+	}
+	out, err := rewrite(ctx, name, data)
+	if err != nil {
+		return err
+	}
+	for _, warning := range out.Warnings {
+		e.warn(warning)
+	}
+	if o.output == "" || o.output == "-" {
+		_, err = e.stdout.Write(out.Data)
+		return err
+	}
+	if err := replaceFile(o.output, out.Data); err != nil {
+		return fmt.Errorf("write %q: %w", o.output, err)
+	}
+	return nil
+}
+
+// note says on standard error what became of a pod.
+func (e env) note(format string, args ...any) {
+	fmt.Fprintf(e.stderr, "sidecarctl: %s\n", view.Clean(fmt.Sprintf(format, args...)))
+}
+
+func (e env) warn(warning string) { e.note("warning: %s", strings.ReplaceAll(warning, "\n", "; ")) }
+
+// manifest reads the file that the command line names, and how messages call it.
+func (e env) manifest(path string) (name string, data []byte, err error) {
+	if path == "-" {
+		data, err = readBounded(e.stdin)
+		name = "standard input"
+	} else {
+		data, err = readFile(path)
+		name = path
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("read %q: %w", name, err)
+	}
+	return name, data, nil
+}
+
+func readFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, withoutPath(err)
+	}
+	defer file.Close()
+	data, err := readBounded(file)
+	return data, withoutPath(err)
+}
+
+func readBounded(r io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, target.MaxSize+1))
+	if err == nil && len(data) > target.MaxSize {
+		err = fmt.Errorf("it is larger than %d MiB; write it as several files", target.MaxSize>>20)
+	}
+	return data, err
+}
+
+// withoutPath is the cause of an error about a file whose path the message has already.
+func withoutPath(err error) error {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		return path.Err
+	}
+	return err
+}
+
+// replaceFile puts data in place of a file's: a reader sees the old text or the new one, and a
+// link stays a link. What is no regular file, such as /dev/stdout, is written to.
+func replaceFile(path string, data []byte) error {
+	mode, exists := fs.FileMode(0o666), false
+	if info, err := os.Stat(path); err == nil {
+		if !info.Mode().IsRegular() {
+			return os.WriteFile(path, data, 0)
+		}
+		mode, exists = info.Mode().Perm(), true
+		if path, err = filepath.EvalSymlinks(path); err != nil {
+			return withoutPath(err)
+		}
+	}
+	temporary := fmt.Sprintf("%s.%d.tmp", path, os.Getpid())
+	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return withoutPath(err)
+	}
+	defer os.Remove(temporary) // of no effect once it is renamed
+	_, err = file.Write(data)
+	if err == nil && exists {
+		err = file.Chmod(mode) // the umask has taken bits that the old file had
+	}
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return withoutPath(err)
+	}
+	return os.Rename(temporary, path)
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
+	"github.com/sidecar-cni/sidecar-cni/injector/inject/strip"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/manifest"
+)
+
+const stripAbout = `Takes istio-init out of the pods of a manifest that an injector has filled. What its command line
+says becomes annotations, by which the plugin redirects the same traffic. Where that is not possible
+the container stays, a warning says why, and the command ends with 3.`
+
+const uninjectAbout = `Takes out of a manifest what inject or strip put in. If nothing else was changed since, it is the
+file as it was, byte for byte; also an object that went through the API server gets its own values
+back. A pod that another tool filled is refused.`
+
+// statusKey is the annotation by which a pod is known to be injected.
+const statusKey = "sidecar.istio.io/status"
+
+func injected(w manifest.Workload) bool {
+	return podtree.Get(w.Pod, "metadata", "annotations", statusKey) != nil
+}
+
+func (e env) stripCommand() *cobra.Command {
+	c := &cobra.Command{Use: "strip", Short: "take istio-init out of the pods of a manifest",
+		Long: stripAbout}
+	kept := false
+	e.rewriteCommand(c, func(_ context.Context, name string, data []byte) (
+		manifest.Output, error) {
+		return manifest.Rewrite(name, data, "strip", func(w manifest.Workload) (
+			podtree.Object, error) {
+			pod, found, err := strip.Strip(w.Pod, redirect.Defaults())
+			refusal, refused := errors.AsType[*strip.Refusal](err)
+			switch {
+			case !found || err != nil && !refused:
+				return nil, err
+			case !injected(w):
+				refusal, refused = &strip.Refusal{Reasons: []string{"without the annotation " +
+					statusKey + " nothing redirects the pod: write it, with the value '{}'"}}, true
+			}
+			if refused {
+				kept = true
+				e.warn(w.Where + ": istio-init stays: " + strings.Join(refusal.Reasons, "; "))
+				return nil, nil
+			}
+			e.note("took istio-init out of %s", w.Where)
+			return pod, nil
+		})
+	})
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := run(c, args); err != nil || !kept {
+			return err
+		}
+		return errAmiss
+	}
+	return c
+}
+
+func (e env) uninjectCommand() *cobra.Command {
+	c := &cobra.Command{Use: "uninject", Short: "take out of a manifest what inject put in",
+		Long: uninjectAbout}
+	return e.rewriteCommand(c, func(_ context.Context, name string, data []byte) (
+		manifest.Output, error) {
+		return manifest.Restore(name, data, injected)
+	})
+}
