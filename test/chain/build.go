@@ -23,9 +23,14 @@ func Build(ctx context.Context, dir string) error {
 	}
 	_, err1 := goTool(ctx, dir, "build", "-C", plugins, "-trimpath", "-o", dir+"/",
 		"./plugins/main/bridge", "./plugins/ipam/host-local")
-	_, err2 := goTool(ctx, dir, "build", "-trimpath", "-ldflags", "-s -w", "-o",
-		filepath.Join(dir, "sidecar-cni"), "github.com/sidecar-cni/sidecar-cni/plugin")
-	return errors.Join(err1, err2)
+	return errors.Join(err1, BuildOurs(ctx, filepath.Join(dir, "sidecar-cni"), "plugin"))
+}
+
+// BuildOurs makes one of our programs, from its folder in this module. Build's conditions hold.
+func BuildOurs(ctx context.Context, path, folder string) error {
+	_, err := goTool(ctx, filepath.Dir(path), "build", "-trimpath", "-ldflags", "-s -w", "-o", path,
+		"github.com/sidecar-cni/sidecar-cni/"+folder)
+	return err
 }
 
 // goTool runs the go command. Interrupted or killed, that leaves its temporary files, and the

@@ -28,6 +28,9 @@ func TestDemo(t *testing.T) {
 			continue
 		}
 		for _, want := range []string{
+			"sidecarctl inject -f web.yaml", "    app          uid 1000, adds no capability\n",
+			"    istio-proxy  uid 1337, adds no capability, a native sidecar\n",
+			"  no istio-init: the plugin writes the rules",
 			"skipped pod: it has no annotation sidecar.istio.io/status",
 			"redirected pod with nftables, asked the API server",
 			"client ──▶ app :8080  ", "client ──▶ proxy :15006 ──▶ app :8080",

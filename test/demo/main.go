@@ -1,7 +1,8 @@
-// Demo shows the plugin at work on a machine without a cluster. It builds a node out of network
-// namespaces, runs the real chain of CNI plugins through libcni, starts an app and a small
-// transparent proxy, and draws each connection's way with and without sidecar-cni. It needs root,
-// Linux and Go, and leaves nothing behind.
+// Demo shows the product at work on a machine without a cluster. It has sidecarctl put a proxy into
+// a Deployment, builds a node out of network namespaces, runs the real chain of CNI plugins through
+// libcni for that Deployment's pod, starts an app and a small transparent proxy, and draws each
+// connection's way with and without sidecar-cni. It needs root, Linux and Go, and leaves nothing
+// behind.
 package main
 
 import (
@@ -45,7 +46,8 @@ func run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	return stage.Run(ctx, func(t testing.TB) {
-		fmt.Fprintln(out, "Building the plugins bridge, host-local and sidecar-cni.")
+		fmt.Fprintln(out, "Building the plugins bridge, host-local and sidecar-cni, and "+
+			"sidecarctl.")
 		newDemo(t, out).play()
 	})
 }

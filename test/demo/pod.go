@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -20,10 +21,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
-const (
-	appUser   = 1000
-	proxyUser = 1337
-)
+// appUser runs what no manifest describes.
+const appUser = 1000
 
 // demo is a node and what is shown of it.
 type demo struct {
@@ -32,16 +31,21 @@ type demo struct {
 	node         *chain.Node
 	api          *apiserver.Server
 	self         string       // this program where the pods' users may run it
+	tool         string       // sidecarctl
 	bridge, ours chain.Object // the plugins
 }
 
 func newDemo(t testing.TB, out io.Writer) *demo {
 	bin := t.TempDir()
-	if err := chain.Build(t.Context(), bin); err != nil {
-		t.Fatalf("build the plugins: %v: run this within the repository, with Go 1.26 or later",
+	tool := filepath.Join(bin, "sidecarctl")
+	err := errors.Join(chain.Build(t.Context(), bin),
+		chain.BuildOurs(t.Context(), tool, "sidecarctl"))
+	if err != nil {
+		t.Fatalf("build the programs: %v: run this within the repository, with Go 1.26 or later",
 			err)
 	}
-	d := &demo{t: t, out: out, node: chain.NewNode(t, bin), self: filepath.Join(bin, "demo")}
+	d := &demo{t: t, out: out, node: chain.NewNode(t, bin), tool: tool,
+		self: filepath.Join(bin, "demo")}
 	d.api = apiserver.StartIn(t, d.node.Host)
 	d.bridge = d.node.Bridge()
 	d.ours = d.node.Entry(chain.Object{ // nobody has started an agent

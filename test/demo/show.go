@@ -24,15 +24,17 @@ func (d *demo) play() {
 		d.outcome().Msg, redirect.Skip(d.outcome().Reason), d.took(), d.api.Requests())
 	d.start(client, appUser, "app")
 
-	plain := d.attach(chain.Meshed("plain", nil), d.bridge)
-	d.start(plain, appUser, "app")
-	d.start(plain, proxyUser, "proxy")
+	template := d.inject()
+	appUID, proxyUID := user(d.t, template, "app"), user(d.t, template, "istio-proxy")
+	plain := d.attach(fromTemplate(template, "plain"), d.bridge)
+	d.start(plain, appUID, "app")
+	d.start(plain, proxyUID, "proxy")
 	before := d.try(client, plain)
 
-	web := d.attach(chain.Meshed("web", nil), d.bridge, d.ours)
+	web := d.attach(fromTemplate(template, "web"), d.bridge, d.ours)
 	rules := d.node.Rules(web.at)
 	d.explain(rules)
-	app, proxy := d.start(web, appUser, "app"), d.start(web, proxyUser, "proxy")
+	app, proxy := d.start(web, appUID, "app"), d.start(web, proxyUID, "proxy")
 	d.draw(before, d.try(client, web))
 
 	fmt.Fprint(d.out, "\nCapabilities of the processes of demo/web, by the kernel\n")

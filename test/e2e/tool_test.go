@@ -48,6 +48,8 @@ func TestSidecarctl(t *testing.T) {
 		{"annotations that were changed", r.changed},
 		{"rules that are gone", r.gone},
 		{"in place of istio-init", r.inits},
+		{"a proxy is injected and taken out", r.injects},
+		{"random pods are injected", r.accepted},
 		{"repair is off", r.withoutRepair},
 	} {
 		t.Run(tt.name, tt.f)
