@@ -51,7 +51,7 @@ func TestValidationNamesWhatIsWrong(t *testing.T) {
 			who = proxyUser
 		}
 		got := initIn(t, pod.NS, who, nil, append(line, "--skip-rule-apply", "--run-validation",
-			"--probe-timeout", "500ms")...)
+			"--probe-timeout", "2s")...)
 		if got.code != 126 || !strings.Contains(oneSpaced(got.stdout), want) ||
 			got.stderr != "sidecarctl: "+errInvalid.Error()+"\n" {
 			t.Errorf("without %s: %+v\nwant %s", where, got, want)
