@@ -269,6 +269,49 @@ func TestOutputIsReplaced(t *testing.T) {
 	}
 }
 
+// /dev/stdout is standard output, also where a shell's >> has made a regular file of it.
+func TestOutputToStandardOutputByName(t *testing.T) {
+	t.Parallel()
+	i := newInjection(t, fmt.Sprintf(workload, "x"), "enabled")
+	want, _, _ := i.inject(t)
+	out, stderr, code := i.inject(t, "-o", "/dev/stdout")
+	if diff := cmp.Diff(want, out); diff != "" || code != 0 {
+		t.Errorf("exit code %d, %s (-want +got):\n%s", code, stderr, diff)
+	}
+}
+
+// A link to a file that is not there yet is followed, as a shell's > follows it.
+func TestOutputThroughALinkToNoFile(t *testing.T) {
+	t.Parallel()
+	i := newInjection(t, fmt.Sprintf(workload, "x"), "enabled")
+	want, _, _ := i.inject(t)
+	for link, to := range map[string]string{"link.yaml": "second.yaml", "second.yaml": "new.yaml"} {
+		if err := os.Symlink(to, i.path(link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, stderr, code := i.inject(t, "-o", i.path("link.yaml")); code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	if info, err := os.Lstat(i.path("new.yaml")); err != nil || !info.Mode().IsRegular() {
+		t.Fatalf("new.yaml was not written: %v, %v", info, err)
+	}
+	if diff := cmp.Diff(want, content(t, i.path("link.yaml"))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What a killed run left behind does not stop the next one, though in a container both have the
+// same process id.
+func TestOutputBesideWhatAKilledRunLeft(t *testing.T) {
+	t.Parallel()
+	i := newInjection(t, fmt.Sprintf(workload, "x"), "enabled")
+	write(t, i.path(fmt.Sprintf("out.yaml.%d.tmp", os.Getpid())), "half")
+	if _, stderr, code := i.inject(t, "-o", i.path("out.yaml")); code != 0 {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
 func TestInjectMistakes(t *testing.T) {
 	t.Parallel()
 	i := newInjection(t, fmt.Sprintf(workload, "x"), "enabled")

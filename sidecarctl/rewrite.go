@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -60,7 +61,9 @@ func (e env) rewrite(ctx context.Context, o rewriteOptions, rewrite rewriter) er
 	for _, warning := range out.Warnings {
 		e.warn(warning)
 	}
-	if o.output == "" || o.output == "-" {
+	// By its name, standard output may be a regular file, which is not to be replaced: with >>
+	// there is more in it.
+	if o.output == "" || o.output == "-" || o.output == "/dev/stdout" {
 		_, err = e.stdout.Write(out.Data)
 		return err
 	}
@@ -119,7 +122,7 @@ func withoutPath(err error) error {
 }
 
 // replaceFile puts data in place of a file's: a reader sees the old text or the new one, and a
-// link stays a link. What is no regular file, such as /dev/stdout, is written to.
+// link stays a link. What is no regular file, such as a named pipe, is written to.
 func replaceFile(path string, data []byte) error {
 	mode, exists := fs.FileMode(0o666), false
 	if info, err := os.Stat(path); err == nil {
@@ -127,11 +130,13 @@ func replaceFile(path string, data []byte) error {
 			return os.WriteFile(path, data, 0)
 		}
 		mode, exists = info.Mode().Perm(), true
-		if path, err = filepath.EvalSymlinks(path); err != nil {
-			return withoutPath(err)
-		}
 	}
-	temporary := fmt.Sprintf("%s.%d.tmp", path, os.Getpid())
+	path, err := destination(path)
+	if err != nil {
+		return withoutPath(err)
+	}
+	// In containers, process ids repeat: by chance alone no killed run left a file of this name.
+	temporary := fmt.Sprintf("%s.%s.tmp", path, rand.Text()[:8])
 	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return withoutPath(err)
@@ -148,4 +153,27 @@ func replaceFile(path string, data []byte) error {
 		return withoutPath(err)
 	}
 	return os.Rename(temporary, path)
+}
+
+// maxLinks is how many links may be behind one another: as many as Linux follows.
+const maxLinks = 40
+
+// destination follows links, also to a file that is not there yet.
+func destination(path string) (string, error) {
+	for range maxLinks {
+		to, err := os.Readlink(path)
+		if err != nil {
+			return path, nil // no link
+		}
+		if filepath.IsAbs(to) {
+			path = to
+			continue
+		}
+		folder, err := filepath.EvalSymlinks(filepath.Dir(path))
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(folder, to)
+	}
+	return "", errors.New("too many links behind one another")
 }
