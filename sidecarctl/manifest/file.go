@@ -22,6 +22,9 @@ type file struct {
 	others     []podtree.Object
 }
 
+// errGrown is of a file that could not be read again, to be changed once more or restored.
+var errGrown = fmt.Errorf("with what is put in it is larger than %d MiB; split it", maxSize>>20)
+
 // run passes each document through one and puts the file together again.
 func (f *file) run(data []byte, one func(*document) *document) (Output, error) {
 	var out bytes.Buffer
@@ -52,6 +55,9 @@ func (f *file) run(data []byte, one func(*document) *document) (Output, error) {
 			d = one(d)
 		}
 		out.Write(d.text)
+	}
+	if f.number = 0; out.Len() > max(maxSize, len(data)) {
+		f.note(nil, []error{errGrown})
 	}
 	if len(f.mistakes) > 0 {
 		return Output{}, errors.Join(f.mistakes...)

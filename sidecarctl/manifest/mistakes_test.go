@@ -166,3 +166,14 @@ func TestLargeFiles(t *testing.T) {
 		})
 	}
 }
+
+// What is too large to be read again could be neither injected a second time nor undone.
+func TestRewriteDoesNotWriteWhatItCannotReadAgain(t *testing.T) {
+	t.Parallel()
+	in := strings.Repeat("#", 32<<20-1-len(small)) + "\n" + small
+	out, err := manifest.Rewrite("in.yaml", []byte(in), "inject", mark)
+	want := `change "in.yaml": with what is put in it is larger than 32 MiB; split it`
+	if err == nil || err.Error() != want || out.Data != nil {
+		t.Errorf("%v, %d bytes; want %s", err, len(out.Data), want)
+	}
+}
