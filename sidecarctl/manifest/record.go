@@ -91,8 +91,9 @@ func unpack(value any) (*record, error) {
 		return nil, errors.New("it cannot be unpacked")
 	}
 	var rec record
-	err = kjson.UnmarshalCaseSensitivePreserveInts(data, &rec)
-	if err != nil || rec.Undo == nil {
+	unknown, err := kjson.UnmarshalStrict(data, &rec)
+	// What puts a record in changes metadata, so what undoes it does.
+	if err != nil || len(unknown) > 0 || rec.Undo == nil || rec.Undo.Keys["metadata"] == nil {
 		return nil, errors.New("it is not JSON of the form that is written")
 	}
 	return &rec, nil

@@ -264,6 +264,8 @@ func TestRestoreRefuses(t *testing.T) {
 		"too long":     {strings.Repeat("A", 40<<10), "want a string of at most 32 KiB"},
 		"other JSON":   {packed(t, `{"a": [1]}`), "it is not JSON of the form that is written"},
 		"a wrong type": {packed(t, `{"undo": [1]}`), "it is not JSON of the form that is written"},
+		"an unknown field": {packed(t, `{"undo": {"keyz": {}}}`),
+			"it is not JSON of the form that is written"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -273,6 +275,29 @@ func TestRestoreRefuses(t *testing.T) {
 			if _, err := manifest.Restore("f", []byte(text), hasProxy); err == nil ||
 				err.Error() != want {
 				t.Errorf("error:\n%v\nwant:\n%s", err, want)
+			}
+		})
+	}
+}
+
+// A record without the steps back would take itself out and leave the proxy, without a word.
+func TestRestoreRefusesARecordThatFitsNoPod(t *testing.T) {
+	t.Parallel()
+	for name, record := range map[string]string{
+		"nothing":          `{"undo": {}}`,
+		"a value":          `{"undo": {"was": [1]}}`,
+		"a list":           `{"undo": {"list": {"added": ["name=web"]}}}`,
+		"other keys":       `{"undo": {"keys": {"metadatb": {"keys": {"a": {"added": true}}}}}}`,
+		"not of itself":    `{"undo": {"keys": {"spec": {"keys": {"a": {"added": true}}}}}}`,
+		"keys in a scalar": `{"undo": {"keys": {"metadata": 1}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			text := strings.Replace(web, "mine:",
+				manifest.Annotation+": "+packed(t, record)+"\n        mine:", 1)
+			out, err := manifest.Restore("f", []byte(text), hasProxy)
+			if err == nil || !strings.Contains(err.Error(), "take the file that it was made of") {
+				t.Errorf("%v\n%s", err, out.Data)
 			}
 		})
 	}
