@@ -161,11 +161,11 @@ const maxLinks = 40
 // destination follows links, also to a file that is not there yet.
 func destination(path string) (string, error) {
 	for range maxLinks {
-		to, err := os.Readlink(path)
-		if err != nil {
-			return path, nil // no link
-		}
-		if filepath.IsAbs(to) {
+		to := linkAt(path)
+		switch {
+		case to == "":
+			return path, nil
+		case filepath.IsAbs(to):
 			path = to
 			continue
 		}
@@ -176,4 +176,13 @@ func destination(path string) (string, error) {
 		path = filepath.Join(folder, to)
 	}
 	return "", errors.New("too many links behind one another")
+}
+
+// linkAt returns where a link points; "" if path is none.
+func linkAt(path string) string {
+	to, err := os.Readlink(path)
+	if err != nil {
+		return ""
+	}
+	return to
 }
