@@ -38,22 +38,25 @@ func (e env) injectCommand() *cobra.Command {
 		Short: "put the proxy into the pods of a manifest", Long: injectAbout}
 	s.addTo(c.Flags())
 	return e.rewriteCommand(c, func(ctx context.Context, name string, data []byte) (
-		manifest.Output, error) {
+		manifest.Output, []string, error) {
 		cfg, err := s.load(ctx)
 		if err != nil {
-			return manifest.Output{}, err
+			return manifest.Output{}, nil, err
 		}
 		for _, warning := range cfg.Warnings {
 			e.warn(warning)
 		}
+		var notes []string
 		out, err := manifest.Rewrite(name, data, "inject", func(w manifest.Workload) (
 			podtree.Object, error) {
-			return e.injectInto(cfg, s.namespace, w)
+			pod, note, err := e.injectInto(cfg, s.namespace, w)
+			notes = append(notes, note)
+			return pod, err
 		})
 		for _, object := range out.Others {
 			out.Warnings = append(out.Warnings, adviseService(object)...)
 		}
-		return out, err
+		return out, notes, err
 	})
 }
 
@@ -118,9 +121,10 @@ func (s *sources) document(ctx context.Context, file, configMap string) (config.
 	return config.Source{Name: "ConfigMap " + s.systemNamespace + "/" + configMap, Data: data}, err
 }
 
-// injectInto returns a workload's pod with the proxy; nil if it stays as it is.
+// injectInto returns a workload's pod with the proxy, nil if it stays as it is, and says what became
+// of it.
 func (e env) injectInto(cfg *config.Config, namespace string, w manifest.Workload) (
-	podtree.Object, error) {
+	pod podtree.Object, note string, err error) {
 	meta := metav1.ObjectMeta{Name: podtree.String(w.Metadata, "name"),
 		Namespace: podtree.String(w.Metadata, "namespace")}
 	if meta.Namespace == "" {
@@ -130,7 +134,7 @@ func (e env) injectInto(cfg *config.Config, namespace string, w manifest.Workloa
 		Type:     metav1.TypeMeta{APIVersion: w.APIVersion, Kind: w.Kind},
 		Workload: meta})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	for _, warning := range result.Warnings {
 		e.warn(w.Where + ": " + warning)
@@ -140,9 +144,7 @@ func (e env) injectInto(cfg *config.Config, namespace string, w manifest.Workloa
 			"give it one with a value that says what they are")
 	}
 	if !result.Decision.Inject {
-		e.note("left %s as it is: %s", w.Where, result.Decision.Reason)
-		return nil, nil
+		return nil, fmt.Sprintf("left %s as it is: %s", w.Where, result.Decision.Reason), nil
 	}
-	e.note("injected %s: %s", w.Where, result.Decision.Reason)
-	return result.Pod, nil
+	return result.Pod, fmt.Sprintf("injected %s: %s", w.Where, result.Decision.Reason), nil
 }

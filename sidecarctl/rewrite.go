@@ -24,8 +24,10 @@ type rewriteOptions struct {
 	output string
 }
 
-// A rewriter makes a manifest of another one. name is the file's, for messages.
-type rewriter func(ctx context.Context, name string, data []byte) (manifest.Output, error)
+// A rewriter makes a manifest of another one. name is the file's, for messages. The notes say what
+// became of the pods, and are shown once the manifest is written.
+type rewriter func(ctx context.Context, name string, data []byte) (out manifest.Output,
+	notes []string, err error)
 
 // rewriteCommand is a verb about the manifest of a file.
 func (e env) rewriteCommand(c *cobra.Command, rewrite rewriter) *cobra.Command {
@@ -54,21 +56,31 @@ func (e env) rewrite(ctx context.Context, o rewriteOptions, rewrite rewriter) er
 	if err != nil {
 		return err
 	}
-	out, err := rewrite(ctx, name, data)
+	out, notes, err := rewrite(ctx, name, data)
 	if err != nil {
 		return err
 	}
 	for _, warning := range out.Warnings {
 		e.warn(warning)
 	}
-	// By its name, standard output may be a regular file, which is not to be replaced: with >>
-	// there is more in it.
-	if o.output == "" || o.output == "-" || o.output == "/dev/stdout" {
-		_, err = e.stdout.Write(out.Data)
+	if err := e.write(o.output, out.Data); err != nil {
 		return err
 	}
-	if err := replaceFile(o.output, out.Data); err != nil {
-		return fmt.Errorf("write %q: %w", o.output, err)
+	for _, note := range notes {
+		e.note("%s", note)
+	}
+	return nil
+}
+
+func (e env) write(path string, data []byte) error {
+	// By its name, standard output may be a regular file, which is not to be replaced: with >>
+	// there is more in it.
+	if path == "" || path == "-" || path == "/dev/stdout" {
+		_, err := e.stdout.Write(data)
+		return err
+	}
+	if err := replaceFile(path, data); err != nil {
+		return fmt.Errorf("write %q: %w", path, err)
 	}
 	return nil
 }

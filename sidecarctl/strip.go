@@ -33,8 +33,9 @@ func (e env) stripCommand() *cobra.Command {
 		Long: stripAbout}
 	kept := false
 	e.rewriteCommand(c, func(_ context.Context, name string, data []byte) (
-		manifest.Output, error) {
-		return manifest.Rewrite(name, data, "strip", func(w manifest.Workload) (
+		manifest.Output, []string, error) {
+		var notes []string
+		out, err := manifest.Rewrite(name, data, "strip", func(w manifest.Workload) (
 			podtree.Object, error) {
 			pod, found, err := strip.Strip(w.Pod, redirect.Defaults())
 			refusal, refused := errors.AsType[*strip.Refusal](err)
@@ -50,9 +51,10 @@ func (e env) stripCommand() *cobra.Command {
 				e.warn(w.Where + ": istio-init stays: " + strings.Join(refusal.Reasons, "; "))
 				return nil, nil
 			}
-			e.note("took istio-init out of %s", w.Where)
+			notes = append(notes, "took istio-init out of "+w.Where)
 			return pod, nil
 		})
+		return out, notes, err
 	})
 	run := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -68,7 +70,8 @@ func (e env) uninjectCommand() *cobra.Command {
 	c := &cobra.Command{Use: "uninject", Short: "take out of a manifest what inject put in",
 		Long: uninjectAbout}
 	return e.rewriteCommand(c, func(_ context.Context, name string, data []byte) (
-		manifest.Output, error) {
-		return manifest.Restore(name, data, injected)
+		manifest.Output, []string, error) {
+		out, err := manifest.Restore(name, data, injected)
+		return out, nil, err
 	})
 }
