@@ -346,3 +346,23 @@ func TestInjectMistakes(t *testing.T) {
 		}
 	}
 }
+
+// What a template may know beside the pod: the namespace of the command line, and the values.
+func TestInjectKnowsNamespaceAndValues(t *testing.T) {
+	t.Parallel()
+	text := strings.Replace(fmt.Sprintf(workload, "x"), "app: web  #", "tier: web  #", 1)
+	i := newInjection(t, text, "enabled")
+	write(t, i.path("config.yaml"), strings.Replace(fmt.Sprintf(injectConfig, "enabled"),
+		"docker.io/istio/proxyv2:1.6.0` ]]", "` ]][[ .Values.global.hub ]]/[[ .ObjectMeta.Namespace ]]"+
+			"/[[ .DeploymentMeta.Name ]]/[[ .TypeMeta.Kind ]]", 1))
+	write(t, i.path("values.yaml"), "global: {hub: example.com}")
+	out, stderr, code := i.inject(t, "--valuesFile", i.path("values.yaml"), "-n", "shop")
+	if code != 0 || !strings.Contains(out, "example.com/shop/web/Deployment") ||
+		!strings.Contains(stderr, "no label app") {
+		t.Errorf("exit code %d, %s\n%s", code, stderr, out)
+	}
+	out, stderr, code = i.inject(t, "--valuesFile", i.path("values.yaml"), "-n", "kube-system")
+	if code != 0 || out != text || !strings.Contains(stderr, "its namespace is excluded") {
+		t.Errorf("exit code %d, %s\n%s", code, stderr, out)
+	}
+}
