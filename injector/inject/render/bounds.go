@@ -22,6 +22,7 @@ const (
 
 	callWork     = 4   // of a function without costs of its own
 	methodWork   = 300 // of String and the like
+	structPiece  = 128 // bytes of a structure, squared: an item in its String
 	textPiece    = 16  // bytes of text that are as much work as one item
 	printedItem  = 24  // bytes that an item without text takes at most when it is printed
 	widestEscape = 6   // bytes that one byte takes at most when it is quoted
@@ -29,14 +30,17 @@ const (
 
 // run keeps the books of one execution.
 type run struct {
-	work  int
-	depth int // of templates that call each other
+	work     int
+	depth    int // of templates that call each other
+	textWork int // of String on the largest structure there is
 }
 
 // bookkeeping are the functions that the walk has put into the text, and those that compare.
 func (r *run) bookkeeping() template.FuncMap {
 	functions := r.comparisons()
-	functions[workName] = func(n int) (string, error) { return "", r.spend(n) }
+	functions[workName] = func(n, texts int) (string, error) {
+		return "", r.spend(n + texts*r.textWork)
+	}
 	functions[enterName] = r.enter
 	functions[leaveName] = func() string { r.depth--; return "" }
 	functions[printName] = printed

@@ -189,6 +189,29 @@ func TestLargePods(t *testing.T) {
 	mustExecute(t, today["sidecar"], Today, data)
 }
 
+// What goes through all of a large pod without making anything is work, too.
+func TestLargePodsAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	data := sample(t)
+	for port := range int32(20_000) {
+		data.Spec.Containers[0].Ports = append(data.Spec.Containers[0].Ports,
+			corev1.ContainerPort{ContainerPort: port + 1, Protocol: corev1.ProtocolUDP})
+	}
+	for _, text := range []string{
+		"{{ range $i := 500 }}{{ $x := $.Spec.String }}{{ end }}",
+		"{{ range $i := 500 }}{{ with $.Spec }}{{ $x := .String }}{{ end }}{{ end }}",
+		"{{ range $i := 500 }}{{ $x := includeInboundPorts $.Spec.Containers }}{{ end }}",
+		"{{ range $i := 500 }}{{ $x := applicationPorts $.Spec.Containers }}{{ end }}",
+	} {
+		if _, err := execute(t, text, Today, data); err == nil ||
+			!strings.Contains(err.Error(), "runs too long") {
+			t.Errorf("%s\n got %v, want it to run too long", text, err)
+		}
+	}
+	enum := "{{ range $i := 500 }}{{ $x := $.ProxyConfig.InterceptionMode.String }}{{ end }}"
+	mustExecute(t, enum, Today, data)
+}
+
 func TestTemplatesChangeNothing(t *testing.T) {
 	t.Parallel()
 	data := sample(t)

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"regexp/syntax"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // sprigCosts are the costs of those functions that do more work, or yield more, than they are
@@ -226,6 +228,16 @@ func costOfMatch(args []reflect.Value) (int, error) {
 		}
 	}
 	return matchWork + len(program.Inst)*(1+len(subject)/textPiece), nil
+}
+
+// costOfPorts is of the ports of containers, of which a container can have many.
+func costOfPorts(args []reflect.Value) (int, error) {
+	containers, _ := reflect.TypeAssert[[]corev1.Container](args[0])
+	work := 0
+	for _, c := range containers {
+		work += len(c.Ports)
+	}
+	return work, nil
 }
 
 func costOfVersion(args []reflect.Value) (int, error) {

@@ -7,6 +7,9 @@ var readingMethods = []string{
 	"StorageEphemeral", "String",
 }
 
+// shortTexts are the names of what is short whatever the data: enumerations and amounts.
+var shortTexts = []string{"Cpu", "InterceptionMode", "Memory", "Storage", "StorageEphemeral"}
+
 // refusedMethods are all others of the data's types: they change what they belong to, which is the
 // mesh's for all pods, depend on the machine's time zone, or make no sense in a template. It is a
 // list of names since the type of an expression is known only once it is executed. A test holds it

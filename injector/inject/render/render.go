@@ -22,6 +22,7 @@ import (
 	"text/template"
 	"text/template/parse"
 
+	"google.golang.org/protobuf/proto"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -115,7 +116,7 @@ func (t *Template) Execute(data Data) (text []byte, err error) {
 			text, err = nil, fmt.Errorf("template %q: cannot be executed: %v", t.name, r)
 		}
 	}()
-	r := &run{}
+	r := &run{textWork: textWork(data)}
 	functions := r.bookkeeping()
 	for _, c := range t.functions {
 		functions[c.name] = c.bind(r).Interface()
@@ -131,6 +132,20 @@ func (t *Template) Execute(data Data) (text []byte, err error) {
 		return nil, executeMistake(t.name, err)
 	}
 	return out.text.Bytes(), nil
+}
+
+// textWork is the work of String on the largest structure of the data: nobody knows before the
+// call whose method it is. It grows with the square, since Kubernetes' types append each item of a
+// list to the text of those before it.
+func textWork(data Data) int {
+	largest := max(data.Spec.Size(), data.ObjectMeta.Size())
+	if data.MeshConfig != nil {
+		largest = max(largest, proto.Size(data.MeshConfig.MeshConfig))
+	}
+	if data.ProxyConfig != nil {
+		largest = max(largest, proto.Size(data.ProxyConfig.ProxyConfig))
+	}
+	return largest / structPiece * (largest / structPiece)
 }
 
 // output collects a template's text, up to the bound.

@@ -26,6 +26,7 @@ type walk struct {
 	name     string // of the template, for mistakes
 	trees    map[string]*parse.Tree
 	used     map[string]bool // names of functions
+	texts    int             // calls of String on what may be large, in the body that is walked
 	tree     *parse.Tree     // that is walked
 	mistakes []error
 }
@@ -51,9 +52,12 @@ func (w *walk) usesOneOf(names []string) bool {
 // body walks the nodes of a template or of a range, which are executed as often as the template is
 // called or the range goes round. The ranges within count for themselves.
 func (w *walk) body(list *parse.ListNode, depth int) {
-	pos := list.Pos
+	pos, outside := list.Pos, w.texts
+	w.texts = 0
 	work := 1 + w.list(list, depth)
-	list.Nodes = append([]parse.Node{callNode(pos, workName, numberNode(pos, work))}, list.Nodes...)
+	count := callNode(pos, workName, numberNode(pos, work), numberNode(pos, w.texts))
+	list.Nodes = append([]parse.Node{count}, list.Nodes...)
+	w.texts = outside
 }
 
 // list walks nodes that are executed at most once with their body, and returns how many they are.
@@ -151,9 +155,12 @@ func (w *walk) argument(node parse.Node, depth int) int {
 // than read.
 func (w *walk) fields(node parse.Node, names []string) int {
 	work := 0
-	for _, name := range names {
+	for i, name := range names {
 		if slices.Contains(readingMethods, name) {
 			work += methodWork
+		}
+		if name == "String" && (i == 0 || !slices.Contains(shortTexts, names[i-1])) {
+			w.texts++
 		}
 		if refusedMethods[name] {
 			w.mistake(node, "method %q cannot be called: read fields; a key of that name is read "+
