@@ -231,6 +231,10 @@ func TestMistakesOfPods(t *testing.T) {
 			"read pod: metadata.labels: is a list, want a text",
 		},
 		{
+			"{metadata: {annotations: {a: 1}}, spec: {}}",
+			"read pod: metadata.annotations: is a number, want a text",
+		},
+		{
 			"spec: {containers: [{name: a, image: i}, {name: a, image: i}]}",
 			`template "sidecar": the pod would have two containers "a"; rename one`,
 		},

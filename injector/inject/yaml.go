@@ -158,6 +158,8 @@ func wordOf(kind string) string {
 		return "a list"
 	case strings.HasPrefix(kind, "int"), strings.HasPrefix(kind, "uint"):
 		return "a whole number"
+	case kind == "number":
+		return "a number"
 	case strings.HasPrefix(kind, "number"):
 		return "the " + kind
 	case kind == "bool":
