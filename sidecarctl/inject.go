@@ -121,7 +121,7 @@ func (s *sources) document(ctx context.Context, file, configMap string) (config.
 	return config.Source{Name: "ConfigMap " + s.systemNamespace + "/" + configMap, Data: data}, err
 }
 
-// injectInto returns a workload's pod with the proxy, nil if it stays as it is, and says what became
+// injectInto returns a workload's pod with the proxy, nil if it stays as it is, and what became
 // of it.
 func (e env) injectInto(cfg *config.Config, namespace string, w manifest.Workload) (
 	pod podtree.Object, note string, err error) {

@@ -1,7 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -366,3 +371,27 @@ func TestInjectKnowsNamespaceAndValues(t *testing.T) {
 		t.Errorf("exit code %d, %s\n%s", code, stderr, out)
 	}
 }
+
+// Who ends the command while it waits for standard input ends it, and nothing is written.
+func TestInjectInterrupted(t *testing.T) {
+	t.Parallel()
+	i := newInjection(t, fmt.Sprintf(workload, "x"), "enabled")
+	stdin, writer := io.Pipe()
+	defer func() { _ = writer.Close() }()
+	ctx, stop := context.WithCancel(t.Context())
+	var out, errs bytes.Buffer
+	e := env{args: []string{"inject", "-f", "-", "-o", i.path("out.yaml"), "--injectConfigFile",
+		i.path("config.yaml"), "--meshConfigFile", i.path("mesh.yaml")},
+		stdin:  readerFunc(func(p []byte) (int, error) { stop(); return stdin.Read(p) }),
+		stdout: &out, stderr: &errs}
+	if code := e.run(ctx); code != exitError || errs.String() != "sidecarctl: interrupted\n" {
+		t.Errorf("exit code %d, %s", code, &errs)
+	}
+	if _, err := os.Stat(i.path("out.yaml")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the output is there: %v", err)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

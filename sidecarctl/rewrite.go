@@ -46,30 +46,50 @@ func (e env) rewriteCommand(c *cobra.Command, rewrite rewriter) *cobra.Command {
 		if o.file == "" {
 			return usagef("--filename is not set: want a manifest, or - for standard input")
 		}
-		return e.rewrite(c.Context(), o, rewrite)
+		return e.rewriteUntil(c.Context(), o, rewrite)
 	}
 	return c
 }
 
-func (e env) rewrite(ctx context.Context, o rewriteOptions, rewrite rewriter) error {
-	name, data, err := e.manifest(o.file)
+// rewriteUntil writes the manifest, unless ctx ends before it is made: neither reading it nor the
+// templates look at ctx.
+func (e env) rewriteUntil(ctx context.Context, o rewriteOptions, rewrite rewriter) error {
+	made := make(chan rewritten, 1)
+	go func() { made <- e.rewrite(ctx, o.file, rewrite) }()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case r := <-made:
+		if r.err != nil {
+			return r.err
+		}
+		for _, warning := range r.out.Warnings {
+			e.warn(warning)
+		}
+		if err := e.write(o.output, r.out.Data); err != nil {
+			return err
+		}
+		for _, note := range r.notes {
+			e.note("%s", note)
+		}
+		return nil
+	}
+}
+
+// rewritten is a manifest that is made and not yet written, or why it cannot be.
+type rewritten struct {
+	out   manifest.Output
+	notes []string
+	err   error
+}
+
+func (e env) rewrite(ctx context.Context, file string, rewrite rewriter) rewritten {
+	name, data, err := e.manifest(file)
 	if err != nil {
-		return err
+		return rewritten{err: err}
 	}
 	out, notes, err := rewrite(ctx, name, data)
-	if err != nil {
-		return err
-	}
-	for _, warning := range out.Warnings {
-		e.warn(warning)
-	}
-	if err := e.write(o.output, out.Data); err != nil {
-		return err
-	}
-	for _, note := range notes {
-		e.note("%s", note)
-	}
-	return nil
+	return rewritten{out, notes, err}
 }
 
 func (e env) write(path string, data []byte) error {

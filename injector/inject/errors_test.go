@@ -31,10 +31,6 @@ func TestMistakesOfTemplates(t *testing.T) {
 		{"no YAML", template, "spec: {", "yields no YAML: line 1: did not find expected node content"},
 		{"no YAML", old, "a: b: c", "yields no YAML: mapping values are not allowed in this context"},
 		{
-			"a key twice", template, "spec: {}\nspec: {}",
-			`yields no YAML: line 2: key "spec" already set in map`,
-		},
-		{
 			"aliases", template, aliases(),
 			"its aliases stand for more than 2097152 bytes, or for themselves; write them out",
 		},

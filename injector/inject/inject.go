@@ -57,7 +57,11 @@ const (
 	proxyKey     = "proxy.istio.io/config"
 	templatesKey = "inject.istio.io/templates"
 	mirrorKey    = "kubernetes.io/config.mirror"
+	networkKey   = "topology.istio.io/network" // a label
 )
+
+// networkEnv is where the proxy reads its network.
+const networkEnv = "ISTIO_META_NETWORK"
 
 // Inject decides about a pod and puts the proxy into it. The pod of the request does not change.
 // With an error the result says what was decided and warned of, and has no pod.
@@ -120,6 +124,7 @@ func (in *injection) run() error {
 		return err
 	}
 	in.rewriteProbes()
+	in.setNetwork()
 	if err := in.writeStatus(); err != nil {
 		return err
 	}
@@ -140,6 +145,15 @@ func (in *injection) stripInit() error {
 		in.annotate(modeKey, mode)
 	}
 	return nil
+}
+
+// setNetwork has the proxy know the network that the pod's label names. Istio's injector does so
+// beside its templates, which have the mesh's network at most.
+func (in *injection) setNetwork() {
+	network := podtree.String(in.pod, "metadata", "labels", networkKey)
+	if proxy := containerOf(in.pod, proxyName); proxy != nil && network != "" {
+		setVariable(proxy, networkEnv, network)
+	}
 }
 
 // redirection is the configuration by which the result is judged: that of no cluster, since what

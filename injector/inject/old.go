@@ -25,10 +25,11 @@ type oldForm struct {
 
 // applyOld puts what a template of the old form yields behind what the pod has.
 func (in *injection) applyOld(text []byte) error {
-	template, err := readYAML(text)
+	template, twice, err := readYAML(text)
 	if err != nil {
 		return err
 	}
+	in.warnAbout(oldTemplate, twice)
 	var form oldForm
 	unknown, err := asDeclared(template, &form)
 	if err != nil {

@@ -182,13 +182,17 @@ func askAgent(action podtree.Object, path string, port int64) podtree.Object {
 	return request
 }
 
-// setProbers writes what the agent asks into its environment, in place of what may stand there.
+// setProbers writes what the agent asks into its environment.
 func setProbers(proxy podtree.Object, asked map[string]podtree.Object) {
 	text, err := json.Marshal(asked)
 	if err != nil {
 		return // a tree of JSON has nothing that JSON lacks
 	}
-	rest, _ := without(proxy, "env", probersEnv)
-	variable := podtree.Object{"name": probersEnv, "value": string(text)}
-	proxy["env"] = append(slices.Clone(rest), variable)
+	setVariable(proxy, probersEnv, string(text))
+}
+
+// setVariable writes a variable of a container, in place of what may stand there.
+func setVariable(c podtree.Object, name, value string) {
+	rest, _ := without(c, "env", name)
+	c["env"] = append(slices.Clone(rest), podtree.Object{"name": name, "value": value})
 }

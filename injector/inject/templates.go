@@ -45,10 +45,11 @@ func (in *injection) applyTemplates(data render.Data) error {
 		if err != nil {
 			return err
 		}
-		template, err := readTemplate(text)
+		template, twice, err := readTemplate(text)
 		if err != nil {
 			return onTemplate(name, err)
 		}
+		in.warnAbout(name, twice)
 		in.given.add(podtree.Map(template, "spec"))
 		if err := m.merge(template); err != nil {
 			return onTemplate(name, err)
@@ -66,25 +67,36 @@ func onTemplate(name string, err error) error {
 	return fmt.Errorf("template %q: %w", name, err)
 }
 
-// readTemplate reads the pod that a template of today's form yields.
-func readTemplate(text []byte) (podtree.Object, error) {
-	template, err := readYAML(text)
+func (in *injection) warnAbout(template string, err error) {
 	if err != nil {
-		return nil, err
+		in.warn("%v", onTemplate(template, err))
 	}
+}
+
+// readTemplate reads the pod that a template of today's form yields. twice is as readYAML has it.
+func readTemplate(text []byte) (template podtree.Object, twice, err error) {
+	if template, twice, err = readYAML(text); err != nil {
+		return nil, nil, err
+	}
+	return template, twice, checkTemplate(template)
+}
+
+// checkTemplate reports what no pod can be made of, and makes of the rest what the types of the API
+// want.
+func checkTemplate(template podtree.Object) error {
 	kind, version := template["kind"], template["apiVersion"]
 	if kind != nil && kind != "Pod" || version != nil && version != "v1" {
-		return nil, fmt.Errorf("yields a %v of %v, want a Pod of v1", kind, version)
+		return fmt.Errorf("yields a %v of %v, want a Pod of v1", kind, version)
 	}
 	unknown, err := asDeclared(template, &corev1.Pod{})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if len(unknown) > 0 {
-		return nil, unknownFields(unknown)
+		return unknownFields(unknown)
 	}
 	if podtree.Map(template, "spec") == nil && podtree.Map(template, "metadata") == nil {
-		return nil, errors.New("yields no pod; want metadata, spec or both")
+		return errors.New("yields no pod; want metadata, spec or both")
 	}
 	// What a field without a value would remove, strategic merge being what it is: in templates it
 	// is what conditions leave of a list.
@@ -95,7 +107,7 @@ func readTemplate(text []byte) (podtree.Object, error) {
 			}
 		}
 	}
-	return template, checkNames(podtree.Map(template, "spec"))
+	return checkNames(podtree.Map(template, "spec"))
 }
 
 // merged are the lists that templates add to, by the names of their objects.

@@ -16,28 +16,31 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/yamltree"
 )
 
-// readYAML reads the text of a template, which package render bounds.
-func readYAML(text []byte) (podtree.Object, error) {
+// readYAML reads the text of a template, which package render bounds. Of a key that is there twice
+// the last value counts, as in Istio, whose own template yields some; twice is about it.
+func readYAML(text []byte) (tree podtree.Object, twice, err error) {
 	// What aliases stand for has to be measured, which takes as long as the rest together. Without
 	// an anchor there are none.
 	if bytes.ContainsRune(text, '&') {
-		tree, err := yamltree.Decode(text, maxSize)
-		if err == nil && tree == nil {
-			err = errEmpty
+		if err := yamltree.Check(text, maxSize); err != nil {
+			return nil, nil, plain(err)
 		}
-		return tree, plain(err)
 	}
-	data, err := yaml.YAMLToJSONStrict(text)
-	if err != nil {
-		return nil, fmt.Errorf("yields no YAML: %w", plain(err))
+	data, strict := yaml.YAMLToJSONStrict(text)
+	if strict != nil {
+		if data, err = yaml.YAMLToJSON(text); err != nil {
+			return nil, nil, fmt.Errorf("yields no YAML: %w", plain(err))
+		}
+		twice = fmt.Errorf("%w: the last one counts", plain(strict))
 	}
 	switch data[0] {
 	case '{':
-		return podtree.Decode(data)
+		tree, err = podtree.Decode(data)
+		return tree, twice, err
 	case 'n': // null
-		return nil, errEmpty
+		return nil, nil, errEmpty
 	}
-	return nil, errors.New("yields a text or a list, want the fields of a pod")
+	return nil, nil, errors.New("yields a text or a list, want the fields of a pod")
 }
 
 var errEmpty = errors.New("yields nothing, want the fields of a pod")

@@ -60,8 +60,9 @@ func (r *reader) understand(program string, args []string, image string) (*comma
 		case old || program == script:
 			policy.Ports.Inbound = policy.Ports.Outbound
 		case program == "":
-			r.refuse("it has no -z, and its image %q does not tell its release: before Istio 1.3 "+
-				"the inbound port was then that of -p, since then it is 15006: add -z", image)
+			r.refuse("it has no -z, and its image %q does not tell what runs in it: before "+
+				"Istio 1.3 the inbound port was then that of -p, since then it is 15006: add -z",
+				image)
 		}
 	}
 	if len(r.reasons) > 0 {

@@ -19,6 +19,7 @@ const (
 	byAnnotation = "leave istio-init in, since no annotation can say so"
 	byVariable   = "set the variable in the env of istio-proxy to what istio-init is told"
 	byUser       = "set securityContext.runAsUser of istio-proxy to that number"
+	byGroup      = "have runAsUser of istio-proxy, -u and -g say one number, for user and group"
 	byCluster    = "have the plugin's configuration say so, or change istio-init and the proxy"
 )
 
@@ -38,7 +39,7 @@ var fields = []field{
 		func(p *redirect.Policy) string { return fmt.Sprint(p.Ports.DNS) }},
 	{"users of the proxy", "proxy-uid", byUser,
 		func(p *redirect.Policy) string { return fmt.Sprint(p.Proxy.UIDs) }},
-	{"groups of the proxy", "proxy-gid", byUser,
+	{"groups of the proxy", "proxy-gid", byGroup,
 		func(p *redirect.Policy) string { return fmt.Sprint(p.Proxy.GIDs) }},
 	{"included inbound ports", "istio-inbound-ports", byAnnotation,
 		func(p *redirect.Policy) string { return included(p.Inbound.All, p.Inbound.Ports) }},

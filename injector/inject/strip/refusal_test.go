@@ -51,13 +51,13 @@ func TestWhyIstioInitStays(t *testing.T) {
 			`--probe-timeout: "soon": want a duration such as 5s, at most 10m: correct it`}},
 		"one port or two": {meshed("-p 15001 -i *", ofInit("mirror.example:5000/a/init:1",
 			"image")), []string{
-			`it has no -z, and its image "mirror.example:5000/a/init:1" does not tell its ` +
-				`release: before Istio 1.3 the inbound port was then that of -p, since then it is ` +
+			`it has no -z, and its image "mirror.example:5000/a/init:1" does not tell what ` +
+				`runs in it: before Istio 1.3 the inbound port was then that of -p, since then it is ` +
 				`15006: add -z`}},
 		"a tag is no name": {meshed("", ofInit("proxy_init/init:proxy_init",
 			"image"), ofInit(words(`-p 1 -z ""`), "args")), []string{
-			`it has no -z, and its image "proxy_init/init:proxy_init" does not tell its ` +
-				`release: before Istio 1.3 the inbound port was then that of -p, since then it is ` +
+			`it has no -z, and its image "proxy_init/init:proxy_init" does not tell what ` +
+				`runs in it: before Istio 1.3 the inbound port was then that of -p, since then it is ` +
 				`15006: add -z`}},
 		"no lists": {meshed("", ofInit("-p 1", "args"), ofInit(podtree.Object{}, "env")), []string{
 			"env: want a list", "args: want a list",
@@ -137,7 +137,9 @@ func TestWhyIstioInitStays(t *testing.T) {
 		"what the proxy's user says": {meshed(line, ofProxy(int64(1338), "securityContext",
 			"runAsUser")), []string{
 			"users of the proxy: istio-init takes [1337], without it the pod gets [1338]: " + byUser,
-			"groups of the proxy: istio-init takes [1337], without it the pod gets [1338]: " + byUser}},
+			"groups of the proxy: istio-init takes [1337], without it the pod gets [1338]: " + byGroup}},
+		"a group of its own": {meshed(line + "-u 1337 -g 5"), []string{
+			`groups of the proxy: "-g" of istio-init says [5], without it the pod gets [1337]: ` + byGroup}},
 		"what the proxy's variables say": {meshed(line+"--drop-invalid", ofInit(variables(
 			"ISTIO_META_DNS_CAPTURE", "true", "ISTIO_OUTBOUND_OWNER_GROUPS", "7",
 			"ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.0/8"), "env")), []string{

@@ -25,7 +25,7 @@ func Decode(data []byte, limit int) (podtree.Object, error) {
 	if len(data) > limit {
 		return nil, fmt.Errorf("it has %d bytes, want at most %d", len(data), limit)
 	}
-	if err := check(data, limit); err != nil {
+	if err := Check(data, limit); err != nil {
 		return nil, err
 	}
 	text, err := yaml.YAMLToJSONStrict(data)
@@ -42,9 +42,9 @@ func Decode(data []byte, limit int) (podtree.Object, error) {
 	}
 }
 
-// check reports what must not reach the conversion to JSON, which writes out each alias and passes
-// over all documents but the first.
-func check(data []byte, limit int) error {
+// Check reports what must not reach the conversion to JSON, which writes out each alias and passes
+// over all documents but the first: more than twice limit bytes, or a second document.
+func Check(data []byte, limit int) error {
 	decoder := yamlv3.NewDecoder(bytes.NewReader(data))
 	for documents := 0; ; {
 		var document yamlv3.Node
