@@ -16,8 +16,8 @@ var protocols = []string{"grpc", "grpc-web", "http", "http2", "http3", "https", 
 // appLabels are those by which a workload is named in traces and metrics.
 var appLabels = []string{"app", "app.kubernetes.io/name", "service.istio.io/canonical-name"}
 
-// adviseService returns what a mesh will not make of a Service: it tells the protocol of a port by
-// its name.
+// adviseService names the ports of a Service whose names do not begin with a protocol. Istio 1.1
+// treats their traffic as plain TCP; later versions guess.
 func adviseService(object podtree.Object) []string {
 	if object["kind"] != "Service" || object["apiVersion"] != "v1" ||
 		podtree.Map(object, "spec", "selector") == nil {
@@ -37,8 +37,9 @@ func adviseService(object podtree.Object) []string {
 		if name == "" {
 			was = "it has no name"
 		}
-		advice = append(advice, fmt.Sprintf("Service %s, port %v: %s, so its traffic is taken for "+
-			"plain TCP; name it PROTOCOL or PROTOCOL-SUFFIX, with one of %s, or set appProtocol",
+		advice = append(advice, fmt.Sprintf("Service %s, port %v: %s, so the mesh may treat its "+
+			"traffic as plain TCP; name it PROTOCOL or PROTOCOL-SUFFIX, with one of %s, or set "+
+			"appProtocol",
 			nameOf(object), port["port"], was, strings.Join(protocols, ", ")))
 	}
 	return advice

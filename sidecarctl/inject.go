@@ -67,7 +67,8 @@ func (s *sources) addTo(f *pflag.FlagSet) {
 		"the mesh's configuration: key mesh of the ConfigMap istio, or all of it; an empty file "+
 			"is the defaults")
 	f.StringVar(&s.valuesFile, "valuesFile", "",
-		"the values: key values of the ConfigMap istio-sidecar-injector, or all of it")
+		"the values: key values of the ConfigMap istio-sidecar-injector, or all of it; default: "+
+			"those of the ConfigMap that has the template, none if a file has the template alone")
 	f.StringVarP(&s.systemNamespace, "istioNamespace", "i", "istio-system",
 		"namespace of the ConfigMaps")
 	f.StringVar(&s.injectMap, "injectConfigMapName", "istio-sidecar-injector",
@@ -83,10 +84,10 @@ func (s *sources) load(ctx context.Context) (*config.Config, error) {
 	var docs config.Sources
 	var err error
 	if docs.Injector, err = s.document(ctx, s.injectFile, s.injectMap); err != nil {
-		return nil, fmt.Errorf("%w; or give --injectConfigFile", err)
+		return nil, orGive("--injectConfigFile", s.injectFile, err)
 	}
 	if docs.Mesh, err = s.document(ctx, s.meshFile, s.meshMap); err != nil {
-		return nil, fmt.Errorf("%w; or give --meshConfigFile", err)
+		return nil, orGive("--meshConfigFile", s.meshFile, err)
 	}
 	if s.valuesFile != "" {
 		if docs.Values, err = s.document(ctx, s.valuesFile, ""); err != nil {
@@ -100,6 +101,14 @@ func (s *sources) load(ctx context.Context) (*config.Config, error) {
 		}
 	}
 	return config.Load(docs)
+}
+
+// orGive adds the flag by which a file can stand in for a ConfigMap that could not be read.
+func orGive(flag, file string, err error) error {
+	if file != "" {
+		return err
+	}
+	return fmt.Errorf("%w; or give %s", err, flag)
 }
 
 func (s *sources) document(ctx context.Context, file, configMap string) (config.Source, error) {

@@ -83,7 +83,8 @@ func (in *injection) checkContainers(spec *corev1.PodSpec) error {
 	}
 	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
 		twice("container", c.Name)
-		ours := contains(in.given.init, c.Name) || contains(in.given.ordinary, c.Name)
+		ours := slices.Contains(in.given.init, c.Name) ||
+			slices.Contains(in.given.ordinary, c.Name)
 		if ours && (c.Image == "" || c.Image == autoImage) {
 			mistakes = append(mistakes, fmt.Errorf("%s: container %q has no image; set it there, "+
 				"or by the values it is made of", in.templates(), c.Name))

@@ -62,9 +62,9 @@ func (in *injection) selectTemplates(annotations map[string]string) ([]string, e
 	if in.cfg.Template != nil {
 		return []string{oldTemplate}, nil
 	}
-	names := in.cfg.DefaultTemplates
+	names, source := in.cfg.DefaultTemplates, "defaultTemplates of the configuration"
 	if text, ok := annotations[templatesKey]; ok {
-		names = strings.Split(text, ",")
+		names, source = strings.Split(text, ","), "annotation "+templatesKey
 	}
 	var all []string
 	for _, name := range names {
@@ -76,8 +76,8 @@ func (in *injection) selectTemplates(annotations map[string]string) ([]string, e
 		}
 	}
 	if len(all) > maxTemplates {
-		return nil, fmt.Errorf("annotation %s: names %d templates, want at most %d", templatesKey,
-			len(all), maxTemplates)
+		return nil, fmt.Errorf("%s: names %d templates, want at most %d", source, len(all),
+			maxTemplates)
 	}
 	for _, name := range all {
 		if in.cfg.Templates[name] == nil {

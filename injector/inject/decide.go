@@ -62,9 +62,10 @@ func (r Reason) String() string { return reasonWords[r] }
 // decide looks at what is said about a pod. Mistakes elsewhere in the pod do not count: one that is
 // not injected is not held up by us.
 //
-// A value of sidecar.istio.io/inject other than true or false is as if nothing were said. Istio 1.1
-// took y, yes and on for true in any case of letters, and everything else, "or else" in the words
-// of its documentation, for false.
+// With a value of sidecar.istio.io/inject other than true or false, selectors and policy decide; a
+// label with such a value still hides the annotation, as in today's Istio. Istio 1.1 took y, yes
+// and on for true in any case of letters, and everything else, "or else" in the words of its
+// documentation, for false.
 func decide(cfg *config.Config, req Request) (Decision, []string) {
 	annotations := podtree.Map(req.Pod, "metadata", "annotations")
 	_, injected := annotations[statusKey]
@@ -113,8 +114,8 @@ func asked(pod podtree.Object) (Decision, []string) {
 		case "false":
 			return Decision{Reason: place.no}, nil
 		default:
-			return Decision{}, []string{fmt.Sprintf("%s %s: %.64q: want true or false; the policy "+
-				"decides", place.word, injectKey, fmt.Sprint(value))}
+			return Decision{}, []string{fmt.Sprintf("%s %s: %.64q: want true or false; the "+
+				"selectors and the policy decide", place.word, injectKey, fmt.Sprint(value))}
 		}
 	}
 	return Decision{}, nil

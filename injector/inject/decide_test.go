@@ -163,8 +163,8 @@ func TestOtherValuesLeaveItToThePolicy(t *testing.T) {
 				if result.Decision.Inject != (policy == "enabled") {
 					t.Errorf("%s %s %q: injected is %v", policy, field, value, result.Decision.Inject)
 				}
-				want := fmt.Sprintf("%s sidecar.istio.io/inject: %q: want true or false; the policy "+
-					"decides", strings.TrimSuffix(field, "s"), value)
+				want := fmt.Sprintf("%s sidecar.istio.io/inject: %q: want true or false; the "+
+					"selectors and the policy decide", strings.TrimSuffix(field, "s"), value)
 				if diff := cmp.Diff([]string{want}, result.Warnings); diff != "" {
 					t.Error(diff)
 				}

@@ -372,3 +372,15 @@ func TestLargePods(t *testing.T) {
 		})
 	}
 }
+
+// A pod that names no template is not told about its annotation.
+func TestTooManyDefaultTemplates(t *testing.T) {
+	t.Parallel()
+	cfg := load(t, "policy: enabled\ntemplates: {sidecar: 'spec: {}'}\ndefaultTemplates: ["+
+		strings.Repeat("sidecar, ", 16)+"sidecar]")
+	_, err := inject.Inject(cfg, request(app()))
+	const want = "defaultTemplates of the configuration: names 17 templates, want at most 16"
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}

@@ -99,7 +99,8 @@ func (m *merger) checkLists(patch podtree.Object) error {
 }
 
 // restoreOwn puts the pod's own containers over those of the templates, and all of its own in front
-// in their order: kubectl logs and exec take the first. None goes by a template's directive.
+// in their order: kubectl logs and exec take the first. A directive of a template, such as
+// $patch: delete, cannot remove one of them.
 func (m *merger) restoreOwn() {
 	for _, one := range m.own {
 		now := containerOf(m.pod, one.name)

@@ -240,6 +240,11 @@ spec:
 			field("env"), "[{name: A, value: a}, {name: B, value: b}, {name: C, value: c}]",
 		},
 		{
+			"ports by number and protocol", proxy,
+			author("ports: [{containerPort: 15090, protocol: UDP}, {containerPort: 15090, protocol: TCP}]"),
+			field("ports"), "[{containerPort: 15090, protocol: TCP}, {containerPort: 15090, protocol: UDP}]",
+		},
+		{
 			"ports by number", proxy, author("ports: [{containerPort: 15090, name: stats}, {containerPort: 1}]"),
 			field("ports"), "[{containerPort: 15090, name: stats}, {containerPort: 1}]",
 		},

@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
@@ -59,19 +60,27 @@ func overlayList(base, own []any, key string) []any {
 	at := map[any]int{}
 	for i, item := range base {
 		if object, ok := item.(podtree.Object); ok {
-			at[object[key]] = i
+			at[identity(object, key)] = i
 		}
 	}
 	merged := slices.Clone(base)
 	for _, item := range own {
 		object, _ := item.(podtree.Object)
-		if i, ok := at[object[key]]; ok {
+		if i, ok := at[identity(object, key)]; ok {
 			merged[i] = item
 			continue
 		}
 		merged = append(merged, item)
 	}
 	return merged
+}
+
+// identity tells an item of a list from the others. Two ports may differ in the protocol alone.
+func identity(item podtree.Object, key string) any {
+	if key == "containerPort" {
+		return [2]any{item[key], cmp.Or(podtree.String(item, "protocol"), "TCP")}
+	}
+	return item[key]
 }
 
 // appendTo appends items to a list. Without any it does not make one.
@@ -140,5 +149,3 @@ func fillIn(spec podtree.Object, name string, fields podtree.Object) {
 		}
 	}
 }
-
-func contains(names []string, name string) bool { return slices.Contains(names, name) }

@@ -98,8 +98,8 @@ func checkTemplate(template podtree.Object) error {
 	if podtree.Map(template, "spec") == nil && podtree.Map(template, "metadata") == nil {
 		return errors.New("yields no pod; want metadata, spec or both")
 	}
-	// What a field without a value would remove, strategic merge being what it is: in templates it
-	// is what conditions leave of a list.
+	// Strategic merge removes a field whose value is null. In a template that is usually a list
+	// whose items were all left out by conditions, so the field is dropped instead.
 	for _, part := range []string{"metadata", "spec"} {
 		for key, value := range podtree.Map(template, part) {
 			if value == nil {
@@ -113,8 +113,8 @@ func checkTemplate(template podtree.Object) error {
 // merged are the lists that templates add to, by the names of their objects.
 var merged = []string{initContainers, containers, "volumes", "imagePullSecrets"}
 
-// checkNames reports objects without the name by which they are merged, null among them, and more
-// containers than are looked at.
+// checkNames reports items of the merged lists that have no name, and lists of more than maxMerged
+// containers.
 func checkNames(spec podtree.Object) error {
 	var mistakes []error
 	for _, list := range merged {

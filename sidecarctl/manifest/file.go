@@ -75,7 +75,8 @@ func (f *file) split(data []byte) (parts [][]byte, isJSON bool, err error) {
 		return nil, false, errors.New("it is not UTF-8 text; convert it")
 	}
 	data = bytes.TrimPrefix(data, []byte(byteOrderMark))
-	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
+	start := bytes.TrimSpace(data)
+	if bytes.HasPrefix(start, []byte("{")) && !bytes.HasPrefix(start, []byte("{{")) {
 		parts, syntax := splitJSON(data)
 		if syntax == nil {
 			return parts, true, nil

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -29,8 +30,8 @@ type origin struct {
 }
 
 func (f *finder) object(object podtree.Object, from origin) {
-	version := firstOf(podtree.String(object, "apiVersion"), from.version)
-	kind := firstOf(podtree.String(object, "kind"), from.kind)
+	version := cmp.Or(podtree.String(object, "apiVersion"), from.version)
+	kind := cmp.Or(podtree.String(object, "kind"), from.kind)
 	if items, ok := object["items"].([]any); ok && strings.HasSuffix(kind, "List") {
 		for i, item := range items {
 			object, _ := item.(podtree.Object)
@@ -79,7 +80,7 @@ func where(at []any, object podtree.Object, kind string, path []string) string {
 	if len(at) > 0 {
 		words = append(words, pathText(at))
 	}
-	name := firstOf(podtree.String(object, "metadata", "name"),
+	name := cmp.Or(podtree.String(object, "metadata", "name"),
 		podtree.String(object, "metadata", "generateName"))
 	if namespace := podtree.String(object, "metadata", "namespace"); namespace != "" {
 		name = namespace + "/" + name
@@ -124,13 +125,4 @@ func valueAt(value any, path []any) any {
 		}
 	}
 	return value
-}
-
-func firstOf(words ...string) string {
-	for _, word := range words {
-		if word != "" {
-			return word
-		}
-	}
-	return ""
 }

@@ -1,9 +1,6 @@
 package manifest
 
-import (
-	"bytes"
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
 // breakLen returns how long the line break at i is; 0 if there is none. YAML 1.1, which kubectl
 // reads, has three more line breaks than people expect: NEL, LS and PS.
@@ -62,7 +59,10 @@ func column(text []byte, i int) int { return utf8.RuneCount(text[lineStart(text,
 
 // alone reports whether nothing but spaces is before i on its line.
 func alone(text []byte, i int) bool {
-	return len(bytes.Trim(text[lineStart(text, i):i], " \t")) == 0
+	for i > 0 && (text[i-1] == ' ' || text[i-1] == '\t') {
+		i--
+	}
+	return i == 0 || endsLine(text, i)
 }
 
 // cursor turns lines and columns into offsets. Asked in the order of the text, it reads it once.

@@ -28,8 +28,12 @@ func TestRewriteNamesWhatItCannotRead(t *testing.T) {
 		"a key twice": {small + "kind: Pod\n", "line 6: key kind is there twice; keep one of them"},
 		"a key twice beside a merge": {"a: &a {x: y}\nb: {<<: *a, x: z, x: w}\n",
 			"line 2: key x is there twice; keep one of them"},
-		"twice in JSON":  {`{"kind": "Pod", "kind": "Pod"}`, `duplicate field "kind"; keep one of them`},
-		"a template":     {"kind: {{ .Kind }}\n", "not valid YAML: invalid map key: map[interface {}]interface {}{\".Kind\":interface {}(nil)}; a template of a chart has to be rendered first, by helm template"},
+		"twice in JSON": {`{"kind": "Pod", "kind": "Pod"}`, `duplicate field "kind"; keep one of them`},
+		"a template":    {"kind: {{ .Kind }}\n", "not valid YAML: invalid map key: map[interface {}]interface {}{\".Kind\":interface {}(nil)}; a template of a chart has to be rendered first, by helm template"},
+		"a template from its first line": {"{{- if .Values.on }}\nkind: Pod\n{{- end }}\n",
+			"not valid YAML: did not find expected node content; a template of a chart has to be rendered first, by helm template"},
+		"a mistake in the second object": {"\n{\"a\": 1}\n\n{\"b\": }\n",
+			"not valid JSON: in the object that begins at line 4: invalid character '}' looking for beginning of value"},
 		"not UTF-8":      {"kind: \xff\n", "it is not UTF-8 text; convert it"},
 		"an alias bomb":  {bomb, "with its aliases expanded it is larger than 32 MiB; write it without aliases"},
 		"an endless one": {"a: &a [*a]\n", "with its aliases expanded it is larger than 32 MiB; write it without aliases"},
@@ -156,7 +160,9 @@ func TestLargeFiles(t *testing.T) {
 		"a thousand items": "kind: List\nitems:\n- " + strings.Repeat(strings.ReplaceAll(
 			strings.TrimSpace(web), "\n", "\n  ")+"\n- ", 1000) + "kind: X\n",
 		"ten thousand variables": pod,
-		"all on one line":        `{"kind":"Pod","spec":{"containers":[{"name":"a","env":[` + strings.Repeat(`{"name":"a"},`, 20000) + `{}]}]}}`,
+		"thousands of items on one line": `{"kind":"List","items":[` + strings.TrimSuffix(strings.Repeat(
+			`{"kind":"Pod","spec":{"containers":[{"name":"a"}]}},`, 3000), ",") + "]}",
+		"all on one line": `{"kind":"Pod","spec":{"containers":[{"name":"a","env":[` + strings.Repeat(`{"name":"a"},`, 20000) + `{}]}]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := rewrite(t, in)

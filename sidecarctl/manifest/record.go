@@ -128,8 +128,9 @@ func original(text []byte, records []*record) []byte {
 		return nil
 	}
 	text = apply(text, edits)
+	sum := digest(text)
 	for _, r := range records {
-		if !bytes.Equal(digest(text), r.Original) {
+		if !bytes.Equal(sum, r.Original) {
 			return nil
 		}
 	}

@@ -67,8 +67,9 @@ func (e *editor) insertFlow(near span, behind int, added []writer) {
 	var b bytes.Buffer
 	s := e.style
 	comma := s.comma()
-	left := margin(e.text, near.start)
-	if alone(e.text, near.start) {
+	left := ""
+	if alone(e.text, near.start) { // else the line may be the whole file
+		left = margin(e.text, near.start)
 		comma = "," + s.newline + left
 	} else {
 		s.open = false
@@ -101,7 +102,11 @@ func (e *editor) replace(s spot, value any) error {
 		if empty {
 			b.WriteByte(' ')
 		}
-		e.style.bracket(&b, value, margin(e.text, n.start))
+		left := ""
+		if e.style.open {
+			left = margin(e.text, n.start)
+		}
+		e.style.bracket(&b, value, left)
 		e.add(n.start, n.end, b.String())
 	case isLeaf(value) && !empty && lineEnd(e.text, s.from) >= n.start:
 		// In an item, a collection may start on the line of the dash.

@@ -29,8 +29,9 @@ func splitJSON(data []byte) ([][]byte, error) {
 		case errors.Is(err, io.ErrUnexpectedEOF):
 			return nil, errors.New("not valid JSON: it ends in the middle of an object")
 		case err != nil:
+			begin := len(data) - len(bytes.TrimLeft(data[at:], " \t\r\n"))
 			return nil, fmt.Errorf("not valid JSON: in the object that begins at line %d: %w",
-				bytes.Count(data[:at], []byte("\n"))+1, err)
+				bytes.Count(data[:begin], []byte("\n"))+1, err)
 		}
 		parts = append(parts, data[from:at])
 		from = at

@@ -128,6 +128,7 @@ func (d *document) record(text []byte, all []wanted, old [][]oldText) ([]byte, e
 	var places []*node
 	var edits []edit
 	long := false
+	original := digest(d.text)
 	for i := range all {
 		if !all[i].record {
 			continue
@@ -141,7 +142,7 @@ func (d *document) record(text []byte, all []wanted, old [][]oldText) ([]byte, e
 		}
 		ours := podtree.Clone(all[i].after)
 		podtree.Set(ours, "", "metadata", "annotations", Annotation)
-		r := record{By: all[i].by, Original: digest(d.text), Edits: old[i],
+		r := record{By: all[i].by, Original: original, Edits: old[i],
 			Undo: undoOf(all[i].pod.Pod, ours, true, true)}
 		value, err := r.pack()
 		if errors.Is(err, errLong) {

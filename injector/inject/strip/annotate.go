@@ -98,12 +98,14 @@ func same(was redirect.Reading, value string, open []uint16) bool {
 	if len(was.Mistakes) > 0 {
 		return false
 	}
-	var a, b redirect.Policy
-	for p, text := range map[*redirect.Policy]string{&a: was.Value, &b: value} {
-		_ = p.Set(was.Key, was.Key, text) // both are known to be read without mistakes
+	read := func(text string) *redirect.Policy {
+		var p redirect.Policy
+		_ = p.Set(was.Key, was.Key, text) // was has no mistakes, and the flags are read without
 		p.Inbound.ExcludePorts = except(p.Inbound.ExcludePorts, open)
+		return &p
 	}
-	return !slices.ContainsFunc(fields, func(f field) bool { return f.value(&a) != f.value(&b) })
+	a, b := read(was.Value), read(value)
+	return !slices.ContainsFunc(fields, func(f field) bool { return f.value(a) != f.value(b) })
 }
 
 // except returns the ports that are not among others.

@@ -75,8 +75,10 @@ func TestReasonsAreBounded(t *testing.T) {
 		"variables": meshed(seed003, ofInit(env, "env")),
 		"a program": meshed("", ofInit([]any{long}, "command")),
 		"a word":    meshed(seed003 + " " + long),
-		"a value":   meshed(seed003 + " -u 7 -d http -o " + strings.Repeat("http,", 1<<16)),
-		"CIDRs":     meshed(seed003+" --redirect-dns", ofProxy(long, "name")),
+		// each of these looked for its end, once
+		"references without an end": meshed(seed003 + " " + strings.Repeat("$(", 1<<19)),
+		"a value":                   meshed(seed003 + " -u 7 -d http -o " + strings.Repeat("http,", 1<<16)),
+		"CIDRs":                     meshed(seed003+" --redirect-dns", ofProxy(long, "name")),
 		"init containers": meshed("istio-iptables -i *", inits(
 			container(long, -1), container(long, -1), container(long, -1))),
 	} {

@@ -49,7 +49,8 @@ func (r *reader) readEnv(c podtree.Object) {
 			continue
 		}
 		value, hidden := r.expand(value)
-		if r.hidden[name] = hidden != "" || one["valueFrom"] != nil; !r.hidden[name] {
+		r.hidden[name] = hidden != "" || one["valueFrom"] != nil
+		if !r.hidden[name] {
 			r.env[name] = value
 		}
 	}
@@ -102,10 +103,15 @@ func text(value any) (string, bool) {
 // known stays as it is. It returns the last name that is known to the kubelet alone.
 func (r *reader) expand(s string) (out, unknown string) {
 	var b strings.Builder
+	closed := true // once there is no ) behind a $(, there is none behind the next one either
 	for b.Len() <= r.left {
 		before, rest, found := strings.Cut(s, "$")
 		b.WriteString(before)
-		name, behind, closed := strings.Cut(strings.TrimPrefix(rest, "("), ")")
+		var name, behind string
+		reference := strings.HasPrefix(rest, "(")
+		if reference && closed {
+			name, behind, closed = strings.Cut(rest[1:], ")")
+		}
 		switch {
 		case !found:
 			r.left -= b.Len()
@@ -113,7 +119,7 @@ func (r *reader) expand(s string) (out, unknown string) {
 		case strings.HasPrefix(rest, "$"):
 			b.WriteByte('$')
 			s = rest[1:]
-		case !strings.HasPrefix(rest, "(") || !closed:
+		case !reference || !closed:
 			b.WriteByte('$')
 			s = rest
 		default:
