@@ -188,9 +188,13 @@ func (r *toolRig) expectProxied(t *testing.T, pod *corev1.Pod) {
 	}
 	r.expectRedirected(t, pod)
 	peer := r.pods["node0"]
+	// The proxy is ready and answers for an app that does not listen yet: the pod has no probe.
+	r.Await(t, "the app's answer", func(context.Context) error {
+		_, err := tryLines[talk](r.rig, peer, "call", "tcp", app(pod.Status.PodIP))
+		return err
+	})
 	out := lines[talk](t, r.rig, pod, "call", "tcp", app(peer.Status.PodIP))[0]
 	r.expectSeen(t, pod, sighting{15001, out.Me, app(peer.Status.PodIP)})
-	lines[talk](t, r.rig, peer, "call", "tcp", app(pod.Status.PodIP))
 	r.expectSeen(t, pod, sighting{15006, peer.Status.PodIP, app(pod.Status.PodIP)})
 }
 
