@@ -25,9 +25,10 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
+	"github.com/sidecar-cni/sidecar-cni/daemon/api"
+	"github.com/sidecar-cni/sidecar-cni/daemon/flags"
+	"github.com/sidecar-cni/sidecar-cni/daemon/loglevel"
 	"github.com/sidecar-cni/sidecar-cni/installer/access"
-	"github.com/sidecar-cni/sidecar-cni/installer/flags"
-	"github.com/sidecar-cni/sidecar-cni/installer/loglevel"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
 	"github.com/sidecar-cni/sidecar-cni/installer/withdraw"
@@ -107,7 +108,7 @@ func (e env) command(use, short, about string, groups []flags.Group) *cobra.Comm
 }
 
 func (e env) newSettings() *settings {
-	return &settings{api: access.Server{InCluster: access.InCluster(e.environ)}}
+	return &settings{api: api.Server{InCluster: api.InCluster(e.environ)}}
 }
 
 // runCommand makes one pass, or all of them.
@@ -132,7 +133,7 @@ func (e env) runCommand(ctx context.Context) *cobra.Command {
 
 // single makes one pass, and waits until the runtime has loaded what was written.
 func (s *settings) single(ctx context.Context, log *zap.Logger) error {
-	client, err := s.api.Client()
+	client, err := access.Client(s.api)
 	if err != nil {
 		return err
 	}

@@ -5,10 +5,11 @@ import (
 	"time"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
+	"github.com/sidecar-cni/sidecar-cni/daemon/api"
+	"github.com/sidecar-cni/sidecar-cni/daemon/flags"
+	"github.com/sidecar-cni/sidecar-cni/daemon/loglevel"
 	"github.com/sidecar-cni/sidecar-cni/installer/access"
-	"github.com/sidecar-cni/sidecar-cni/installer/flags"
 	"github.com/sidecar-cni/sidecar-cni/installer/guard"
-	"github.com/sidecar-cni/sidecar-cni/installer/loglevel"
 	"github.com/sidecar-cni/sidecar-cni/installer/platforms"
 	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
 	"github.com/sidecar-cni/sidecar-cni/installer/repair"
@@ -18,7 +19,7 @@ import (
 // settings are what an administrator, or the chart for him, decides.
 type settings struct {
 	node     reconcile.Settings
-	api      access.Server
+	api      api.Server
 	token    access.Plugin
 	agent    agentSettings
 	pods     podSettings
@@ -134,7 +135,7 @@ func (s *settings) pluginFlags() []flags.Group {
 			flags.New("plugin-account", "", &s.token.Account,
 				"ServiceAccount in the installer's namespace for which tokens are requested, so",
 				"that the plugin has other rights than the agent."),
-			flags.New("ca-file", access.AccountDir+"/ca.crt", &plugin.CAFile,
+			flags.New("ca-file", api.AccountDir+"/ca.crt", &plugin.CAFile,
 				"File with the certificates that the API server is known by."),
 			flags.New("api-server", "", &plugin.APIServer,
 				"URL of the API server, as the node reaches it. Empty is the address of the",

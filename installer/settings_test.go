@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
-	"github.com/sidecar-cni/sidecar-cni/installer/flags"
+	"github.com/sidecar-cni/sidecar-cni/daemon/flags"
 )
 
 // parse reads settings as the run command does.

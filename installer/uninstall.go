@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sidecar-cni/sidecar-cni/daemon/loglevel"
 	"github.com/sidecar-cni/sidecar-cni/installer/access"
-	"github.com/sidecar-cni/sidecar-cni/installer/loglevel"
 	"github.com/sidecar-cni/sidecar-cni/installer/nodestatus"
 	"github.com/sidecar-cni/sidecar-cni/installer/pages"
 	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
@@ -81,7 +81,7 @@ func (u *uninstallation) again(ctx context.Context, report func(reconcile.State)
 // under the lock: an agent that may take the node in again does so before or after.
 func (u *uninstallation) once(ctx context.Context) reconcile.Outcome {
 	sources := reconcile.Sources{Account: access.AccountUID}
-	client, err := u.of.api.Client()
+	client, err := access.Client(u.of.api)
 	if err == nil && u.of.agent.node != "" {
 		sources.Node = nodestatus.New(client, u.of.agent.node).Info
 	}
@@ -101,7 +101,7 @@ func (s *settings) retract(ctx context.Context, log *zap.Logger) (left []string)
 	if s.agent.node == "" || !s.report.condition && !s.pods.label {
 		return nil
 	}
-	client, err := s.api.Client()
+	client, err := access.Client(s.api)
 	if err != nil {
 		return []string{fmt.Sprintf("condition and labels: %v", err)}
 	}

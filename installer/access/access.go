@@ -1,8 +1,7 @@
 // Package access is about the ways to the API server: the agent's own, and the one that it prepares
 // for the plugin.
 //
-//	server := access.Server{InCluster: access.InCluster(os.Environ())}
-//	client, err := server.Client()
+//	client, err := access.Client(api.Server{InCluster: api.InCluster(os.Environ())})
 //	token := access.Plugin{Account: "sidecar-cni-plugin"}.Source(client, "kube-system")
 //
 // Be aware: the plugin's token belongs to another ServiceAccount than the agent's, since each pod
@@ -14,20 +13,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
-	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/serviceaccount"
+	"github.com/sidecar-cni/sidecar-cni/daemon/api"
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 )
-
-// AccountDir is where the kubelet puts the token of a pod's ServiceAccount.
-const AccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 const (
 	// tokenLife is asked for; the API server may give less. An agent that is away, or cut off, for
@@ -37,28 +31,8 @@ const (
 	tokenPause   = time.Minute // after a request that was refused
 )
 
-// Server is how the agent reaches the API server.
-type Server struct {
-	Kubeconfig string // file; "" is the pod's ServiceAccount
-	InCluster  string // the API server's URL by the environment, see InCluster; "" outside of a pod
-}
-
-// Config is for client-go.
-func (s Server) Config() (*rest.Config, error) {
-	if s.Kubeconfig != "" {
-		return clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
-	}
-	if s.InCluster == "" {
-		return nil, rest.ErrNotInCluster
-	}
-	return &rest.Config{
-		Host: s.InCluster, BearerTokenFile: AccountDir + "/token",
-		TLSClientConfig: rest.TLSClientConfig{CAFile: AccountDir + "/ca.crt"},
-	}, nil
-}
-
 // Client reads and writes objects, see agent.NewClient.
-func (s Server) Client() (*rest.RESTClient, error) {
+func Client(s api.Server) (*rest.RESTClient, error) {
 	config, err := s.Config()
 	if err != nil {
 		return nil, err
@@ -69,30 +43,12 @@ func (s Server) Client() (*rest.RESTClient, error) {
 // AccountUID is the uid of the ServiceAccount of the pod that this process runs in, which is
 // another one whenever the account was created anew; "" outside of a pod.
 func AccountUID() string {
-	token, err := os.ReadFile(AccountDir + "/token")
+	token, err := os.ReadFile(api.AccountDir + "/token")
 	if err != nil {
 		return ""
 	}
 	c, _ := serviceaccount.ReadToken(token)
 	return c.Kubernetes.ServiceAccount.UID
-}
-
-// InCluster is the address of the API server that the kubelet writes into each container's
-// environment; "" outside of one.
-func InCluster(environ []string) string {
-	var host, port string
-	for _, pair := range environ {
-		switch name, value, _ := strings.Cut(pair, "="); name {
-		case "KUBERNETES_SERVICE_HOST":
-			host = value
-		case "KUBERNETES_SERVICE_PORT":
-			port = value
-		}
-	}
-	if host == "" || port == "" {
-		return ""
-	}
-	return "https://" + net.JoinHostPort(host, port)
 }
 
 // Plugin is where the plugin's token comes from: a file that somebody keeps fresh, else one that
@@ -110,7 +66,7 @@ func (p Plugin) Path() string {
 	case p.Account != "":
 		return ""
 	}
-	return AccountDir + "/token"
+	return api.AccountDir + "/token"
 }
 
 // Token returns one that can be used. onNode is the file that it is copied to: what is there

@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 
-	"github.com/sidecar-cni/sidecar-cni/installer/loglevel"
+	"github.com/sidecar-cni/sidecar-cni/daemon/loglevel"
 	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
 )
 
