@@ -12,6 +12,7 @@ import (
 	kyaml "sigs.k8s.io/yaml"
 
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
 // maxSize is how many bytes a file may have, and a document with its aliases expanded.
@@ -55,10 +56,10 @@ func (d *document) readJSON() error {
 	var tree any
 	twice, err := kjson.UnmarshalStrict(d.text, &tree, kjson.DisallowDuplicateFields)
 	if err != nil {
-		return fmt.Errorf("not valid JSON: %s", oneLine(err.Error()))
+		return fmt.Errorf("not valid JSON: %s", foreign.Line(err.Error()))
 	}
 	if len(twice) > 0 {
-		return fmt.Errorf("%s; keep one of them", oneLine(twice[0].Error()))
+		return fmt.Errorf("%s; keep one of them", foreign.Line(twice[0].Error()))
 	}
 	if d.tree, err = object(tree); err == nil && d.tree != nil {
 		d.root, err = jsonNode(d.text)
@@ -139,7 +140,7 @@ func notYAML(text []byte, err error) error {
 	if bytes.Contains(text, []byte("{{")) {
 		hint = "; a template of a chart has to be rendered first, by helm template"
 	}
-	return fmt.Errorf("not valid YAML: %s%s", oneLine(strings.TrimPrefix(err.Error(), "yaml: ")),
+	return fmt.Errorf("not valid YAML: %s%s", foreign.Line(strings.TrimPrefix(err.Error(), "yaml: ")),
 		hint)
 }
 

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
 // file is one on its way through this package.
@@ -106,7 +107,7 @@ func (f *file) note(warnings []string, mistakes []error) {
 	}
 	for _, mistake := range mistakes {
 		cause := &located{text: f.place(mistake.Error()), cause: mistake}
-		f.mistakes = append(f.mistakes, fmt.Errorf("%s %q: %w", f.verb, clip(f.name), cause))
+		f.mistakes = append(f.mistakes, fmt.Errorf("%s %q: %w", f.verb, foreign.Cut(f.name), cause))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/podtemplate"
 )
 
@@ -85,7 +86,7 @@ func where(at []any, object podtree.Object, kind string, path []string) string {
 	if namespace := podtree.String(object, "metadata", "namespace"); namespace != "" {
 		name = namespace + "/" + name
 	}
-	words = append(words, strings.TrimSpace(printable(kind)+" "+printable(name)))
+	words = append(words, strings.TrimSpace(foreign.Name(kind)+" "+foreign.Name(name)))
 	if len(path) > 0 {
 		words = append(words, strings.Join(path, "."))
 	}

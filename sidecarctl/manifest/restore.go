@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
 // hasRecord reports whether an earlier Rewrite changed a pod.
@@ -93,7 +94,7 @@ func (d *document) revert(pods []*pod, records []*record) (*document, []string, 
 		podtree.Delete(after, "metadata", "annotations", Annotation)
 		for _, field := range r.left {
 			warnings = append(warnings, fmt.Sprintf("%s: %s was changed since by others; "+
-				"it stays as it is", p.Where, printable(field)))
+				"it stays as it is", p.Where, foreign.Name(field)))
 		}
 		all = append(all, wanted{pod: p, after: after})
 	}

@@ -7,6 +7,8 @@ import (
 
 	yamlv2 "go.yaml.in/yaml/v2"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
 // maxDepth is how deep a document may be nested.
@@ -91,7 +93,7 @@ func (s *yamlScanner) mapping(n *node, y *yaml.Node, p place) error {
 		}
 		if seen[e.name] && e.name != "<<" {
 			return fmt.Errorf("line %d: key %s is there twice; keep one of them",
-				y.Content[i].Line, printable(e.name))
+				y.Content[i].Line, foreign.Name(e.name))
 		}
 		seen[e.name] = true
 		p.at = e.colon

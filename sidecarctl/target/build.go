@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
 // build returns the pod without its names for people.
@@ -24,13 +26,13 @@ func (p parsed) build(path string) (Pod, error) {
 	}
 	return Pod{
 		HostNetwork: p.more.Spec.HostNetwork,
-		Phase:       printable(p.more.Status.Phase),
-		Node:        printable(p.more.Spec.NodeName),
+		Phase:       foreign.Name(p.more.Status.Phase),
+		Node:        foreign.Name(p.more.Spec.NodeName),
 		IPs:         ips,
-		DNSPolicy:   printable(p.more.Spec.DNSPolicy),
+		DNSPolicy:   foreign.Name(p.more.Spec.DNSPolicy),
 		DNSServers:  servers,
-		UID:         printable(p.pod.Metadata.UID),
-		NodeUID:     printable(firstOf(p.more.Metadata.Annotations.Mirror, p.pod.Metadata.UID)),
+		UID:         foreign.Name(p.pod.Metadata.UID),
+		NodeUID:     foreign.Name(firstOf(p.more.Metadata.Annotations.Mirror, p.pod.Metadata.UID)),
 		Facts:       p.pod.Facts(),
 		Containers:  containers,
 	}, nil
@@ -59,8 +61,8 @@ func (p parsed) containers(path string) ([]Container, error) {
 	var all []Container
 	for i, c := range p.pod.Facts().Spec.Containers { // init containers first, too
 		container := Container{
-			Name: printable(c.Name), Init: c.Init, Stays: c.Stays,
-			RunAsUser: c.RunAsUser, RunAsGroup: c.RunAsGroup, ID: printable(ids[c.Name]),
+			Name: foreign.Name(c.Name), Init: c.Init, Stays: c.Stays,
+			RunAsUser: c.RunAsUser, RunAsGroup: c.RunAsGroup, ID: foreign.Name(ids[c.Name]),
 		}
 		if container.RunAsUser == nil {
 			container.RunAsUser = user.RunAsUser
@@ -74,8 +76,8 @@ func (p parsed) containers(path string) ([]Container, error) {
 					"want a port from 1 to 65535", path, container.Name)
 			}
 			container.Ports = append(container.Ports, Port{
-				Name: printable(port.Name), Number: port.ContainerPort,
-				Protocol: firstOf(printable(port.Protocol), "TCP"),
+				Name: foreign.Name(port.Name), Number: port.ContainerPort,
+				Protocol: firstOf(foreign.Name(port.Protocol), "TCP"),
 			})
 		}
 		all = append(all, container)

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
 // Cluster is where pods are read.
@@ -33,7 +35,7 @@ func Connect(kubeconfig, context string) (Cluster, error) {
 	}
 	if _, ok := raw.Contexts[context]; !ok && context != "" {
 		return Cluster{}, fmt.Errorf("read kubeconfig: it has no context %q; "+
-			"list them by kubectl config get-contexts", clip(context, longestName))
+			"list them by kubectl config get-contexts", foreign.Cut(context))
 	}
 	config, err := loaded.ClientConfig()
 	if err != nil {
@@ -64,7 +66,7 @@ func newClient(config *rest.Config) (*rest.RESTClient, error) {
 }
 
 func explainConfig(err error) error {
-	text := oneLine(err.Error())
+	text := foreign.Line(err.Error())
 	if clientcmd.IsEmptyConfig(err) {
 		text = "there is none, or it has no cluster; set $KUBECONFIG or pass the file by its " +
 			"flag, or read a manifest instead"

@@ -10,6 +10,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
 const requestTimeout = 15 * time.Second
@@ -114,5 +116,5 @@ func cause(err error) string {
 	if request, ok := errors.AsType[*url.Error](err); ok {
 		err = request.Err
 	}
-	return oneLine(err.Error())
+	return foreign.Line(err.Error())
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
 // maxDepth is how deep a YAML document may be nested; aliases make it deeper than it is written.
@@ -67,7 +69,7 @@ func (b *budget) mapping(values map[any]any, depth int) (any, error) {
 		name := fmt.Sprint(key)
 		if _, twice := converted[name]; twice {
 			return nil, fmt.Errorf("key %q is there twice; keep one of them",
-				clip(name, longestName))
+				foreign.Cut(name))
 		}
 		if err := b.spend(len(name)); err != nil {
 			return nil, err

@@ -10,6 +10,8 @@ import (
 
 	"go.yaml.in/yaml/v2"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
 // decode returns the documents of a file as JSON's types, without the empty ones. What begins as
@@ -46,7 +48,7 @@ type syntaxError struct {
 
 func (e *syntaxError) Error() string {
 	cause := strings.TrimPrefix(strings.TrimPrefix(e.cause.Error(), "yaml: "), "json: ")
-	return "not valid " + e.format + ": " + oneLine(cause)
+	return "not valid " + e.format + ": " + foreign.Line(cause)
 }
 
 func (e *syntaxError) Unwrap() error { return e.cause }
@@ -86,10 +88,10 @@ func oneJSON(raw []byte) (any, error) {
 	var document any
 	twice, err := kjson.UnmarshalStrict(raw, &document, kjson.DisallowDuplicateFields)
 	if err != nil {
-		return nil, &fault{"not valid JSON: " + oneLine(err.Error()), err}
+		return nil, &fault{"not valid JSON: " + foreign.Line(err.Error()), err}
 	}
 	if len(twice) > 0 {
-		return nil, &fault{oneLine(twice[0].Error()) + "; keep one of them", twice[0]}
+		return nil, &fault{foreign.Line(twice[0].Error()) + "; keep one of them", twice[0]}
 	}
 	return document, nil
 }
@@ -109,7 +111,7 @@ func fromYAML(data []byte) ([]any, error) {
 		case errors.Is(err, io.EOF):
 			return documents, nil
 		case errors.As(err, &mistakes) && len(mistakes.Errors) > 0:
-			return nil, &fault{oneLine(mistakes.Errors[0]) + "; keep one of them", err}
+			return nil, &fault{foreign.Line(mistakes.Errors[0]) + "; keep one of them", err}
 		case err != nil:
 			return nil, &syntaxError{"YAML", err}
 		case document == nil:

@@ -7,6 +7,8 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
 // MaxSize is how many bytes FromFile reads, and how many a file may come to when its aliases are
@@ -25,7 +27,7 @@ const maxKinds = 8
 func FromFile(r io.Reader, name string, o Options) ([]Pod, error) {
 	pods, err := fromFile(r, o)
 	if err != nil {
-		return nil, fmt.Errorf("read %q: %w", clip(name, longestName), err)
+		return nil, fmt.Errorf("read %q: %w", foreign.Cut(name), err)
 	}
 	return pods, nil
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/podtemplate"
 )
 
@@ -76,7 +77,7 @@ func (f *finder) passOver(kind string) {
 	if kind == "" {
 		kind = "an object without a kind"
 	}
-	if kind = printable(kind); !slices.Contains(f.others, kind) && len(f.others) < 4*maxKinds {
+	if kind = foreign.Name(kind); !slices.Contains(f.others, kind) && len(f.others) < 4*maxKinds {
 		f.others = append(f.others, kind)
 	}
 }

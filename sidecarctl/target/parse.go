@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
 // source is where a pod comes from.
@@ -72,9 +73,9 @@ type parsed struct {
 // describe names the object in a message about it.
 func (s source) describe() string {
 	if name, _ := dig(s.owner, "metadata")["name"].(string); name != "" {
-		return printable(s.kind + " " + name)
+		return foreign.Name(s.kind + " " + name)
 	}
-	return printable(s.kind)
+	return foreign.Name(s.kind)
 }
 
 func (s source) pod(o Options) (Pod, error) {
@@ -105,11 +106,11 @@ func (s source) pod(o Options) (Pod, error) {
 	if err != nil {
 		return Pod{}, err
 	}
-	pod.Kind, pod.Name = printable(s.kind), printable(meta.Namespace+"/"+name)
+	pod.Kind, pod.Name = foreign.Name(s.kind), foreign.Name(meta.Namespace+"/"+name)
 	if s.path != "" {
 		pod.Name += " (" + pod.Kind + ")"
 		pod.UID, pod.NodeUID, pod.Phase, pod.Node, pod.IPs = "", "", "", "", nil
-		pod.Owner, pod.Outside = pod.Kind+" "+printable(name), owner.pod.Metadata.Annotations
+		pod.Owner, pod.Outside = pod.Kind+" "+foreign.Name(name), owner.pod.Metadata.Annotations
 	}
 	return pod, nil
 }
@@ -145,7 +146,7 @@ func wrongType(err error, path string) error {
 	found := map[string]string{"array": "a list", "object": "a mapping", "bool": "true or false",
 		"string": "a string", "number": "a number"}[mistake.Value]
 	if found == "" {
-		found = "the " + clip(mistake.Value, longestName) // number 70000
+		found = "the " + foreign.Cut(mistake.Value) // number 70000
 	}
 	want := "a mapping"
 	switch mistake.Type.Kind() {
@@ -199,7 +200,7 @@ func addresses(words []string, field string) ([]netip.Addr, error) {
 		address, err := netip.ParseAddr(strings.TrimSpace(word))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %q is not an IP address", field,
-				clip(word, longestName))
+				foreign.Cut(word))
 		}
 		all = append(all, address.Unmap())
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
 // addOwner reads the annotations of the object that controls a pod. A Deployment's are copied to
@@ -33,7 +35,7 @@ func (p *Pod) addOwner(ctx context.Context, client *rest.RESTClient) {
 		path := resources[at].path(p.Facts.Namespace, name)
 		if data, err := client.Get().AbsPath(path...).Do(ctx).Raw(); err == nil &&
 			json.Unmarshal(data, &owner) == nil {
-			p.Owner, p.Outside = kind+" "+printable(name), owner.Metadata.Annotations
+			p.Owner, p.Outside = kind+" "+foreign.Name(name), owner.Metadata.Annotations
 		}
 	}
 }

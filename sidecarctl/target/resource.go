@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/podtemplate"
 )
 
@@ -78,23 +79,23 @@ func parseReference(text string, o Options) (reference, error) {
 	} else if two {
 		r.namespace, r.name = first, rest
 	}
-	shown := clip(text, longestName)
+	shown := foreign.Cut(text)
 	if strings.Contains(r.name, "/") {
 		return r, fmt.Errorf("read %q: too many slashes; want NAMESPACE/POD, POD or TYPE/NAME, "+
 			"and the namespace by its own flag", shown)
 	}
 	if o.Namespace != "" && r.namespace != o.Namespace {
 		return r, fmt.Errorf("read %q: the command line says namespace %q, too; leave out one, "+
-			"or name one of the types %s", shown, clip(o.Namespace, longestName), typeNames())
+			"or name one of the types %s", shown, foreign.Cut(o.Namespace), typeNames())
 	}
 	if len(validation.IsDNS1123Label(r.namespace)) > 0 {
 		return r, fmt.Errorf("read %q: no namespace is called %q; want NAMESPACE/POD, POD or "+
-			"TYPE/NAME, the type one of %s", shown, clip(r.namespace, longestName), typeNames())
+			"TYPE/NAME, the type one of %s", shown, foreign.Cut(r.namespace), typeNames())
 	}
 	if len(validation.IsDNS1123Subdomain(r.name)) > 0 {
 		return r, fmt.Errorf("read %q: no object is called %q; "+
 			"a name has lower-case letters, digits, dots and hyphens only",
-			shown, clip(r.name, longestName))
+			shown, foreign.Cut(r.name))
 	}
 	return r, nil
 }
