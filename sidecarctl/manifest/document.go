@@ -140,7 +140,8 @@ func notYAML(text []byte, err error) error {
 	if bytes.Contains(text, []byte("{{")) {
 		hint = "; a template of a chart has to be rendered first, by helm template"
 	}
-	return fmt.Errorf("not valid YAML: %s%s", foreign.Line(strings.TrimPrefix(err.Error(), "yaml: ")),
+	cause := strings.TrimPrefix(err.Error(), "yaml: ")
+	return fmt.Errorf("not valid YAML: %s%s", foreign.Line(cause),
 		hint)
 }
 
