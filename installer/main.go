@@ -28,8 +28,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/daemon/api"
 	"github.com/sidecar-cni/sidecar-cni/daemon/flags"
 	"github.com/sidecar-cni/sidecar-cni/daemon/loglevel"
+	"github.com/sidecar-cni/sidecar-cni/daemon/memory"
 	"github.com/sidecar-cni/sidecar-cni/installer/access"
-	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
 	"github.com/sidecar-cni/sidecar-cni/installer/withdraw"
 )
@@ -75,7 +75,7 @@ kubectl exec POD -- /sidecar-cni-installer log-level debug`
 )
 
 func (e env) run(ctx context.Context) error {
-	if limit, ok := node.MemoryLimit(e.cgroup); ok {
+	if limit, ok := memory.Limit(e.cgroup); ok {
 		debug.SetMemoryLimit(limit)
 	}
 	root := &cobra.Command{

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/sidecar-cni/sidecar-cni/daemon/events"
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 	"github.com/sidecar-cni/sidecar-cni/installer/guard"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
@@ -50,7 +51,7 @@ type daemon struct {
 	object     *nodestatus.Node
 	pods       *agent.Pods
 	classes    *agent.Classes
-	events     *agent.Events
+	events     *events.Events
 	shared     *agent.Shared
 	repairer   *repair.Repairer
 	guard      *guard.Guard
@@ -61,13 +62,12 @@ type daemon struct {
 
 	conflict reconcile.Conflict
 	// what the last pass came to, or what another writer has made of it since
-	placed    reconcile.State
-	since     time.Time       // when our work was put where it stands
-	contested bool            // it was undone again, and has not stood for a while since
-	last      reconcile.State // what is published
-	passed    time.Time       // when the last pass ended
-	// when the state was written to the Node object; zero if it is still to be
-	lastReported time.Time
+	placed       reconcile.State
+	since        time.Time       // when our work was put where it stands
+	contested    bool            // it was undone again, and has not stood for a while since
+	last         reconcile.State // what is published
+	passed       time.Time       // when the last pass ended
+	lastReported time.Time       // when last was written to the Node object; zero: not yet
 	// asks for a pass; the channel in it is closed when that is over
 	asked chan chan struct{}
 }

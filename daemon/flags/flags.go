@@ -184,8 +184,11 @@ func Help(out io.Writer, groups []Group) {
 			}
 		}
 	}
-	fmt.Fprintf(out, "\nEach flag has a variable of the environment: --conf-dir is %s.\n",
-		Setting{Name: "conf-dir"}.Variable())
+	if len(groups) > 0 && len(groups[0].Settings) > 0 {
+		first := groups[0].Settings[0]
+		fmt.Fprintf(out, "\nEach flag has a variable of the environment: --%s is %s.\n",
+			first.Name, first.Variable())
+	}
 }
 
 // wrap breaks a text into lines of at most so many bytes.

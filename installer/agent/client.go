@@ -1,11 +1,15 @@
 package agent
 
 import (
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
+
+	"github.com/sidecar-cni/sidecar-cni/daemon/events"
 )
 
 // NewClient returns a client for pods, of which it reads what the cache keeps, nodes and Events,
@@ -20,6 +24,13 @@ func NewClient(config *rest.Config) (*rest.RESTClient, error) {
 	config.QPS = -1
 	config.WarningHandler = rest.NoWarnings{}
 	return rest.RESTClientFor(config)
+}
+
+// NewEvents returns the Events of a node's agent. Their Run writes them. The client is from
+// NewClient.
+func NewEvents(client *rest.RESTClient, node string, reg prometheus.Registerer,
+	log *zap.Logger) *events.Events {
+	return events.New(client, corev1.EventSource{Component: "sidecar-cni", Host: node}, reg, log)
 }
 
 func serializers() runtime.NegotiatedSerializer {

@@ -3,7 +3,7 @@
 //
 //	client, err := agent.NewClient(config)
 //	pods := agent.NewPods(client, node, registry, log)
-//	events := agent.NewEvents(client, node, registry, log)
+//	events := agent.NewEvents(client, node, registry, log) // of package daemon/events
 //	socket, err := agent.Listen("/run/sidecar-cni/agent.sock")
 //	go pods.Run(ctx)
 //	go events.Run(ctx)

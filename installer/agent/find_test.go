@@ -55,7 +55,7 @@ func TestWhoAnswers(t *testing.T) {
 		},
 		"the cache, while the API server is away": {
 			before: func(r *rig) { r.api.Put(meshed("web-0", "u0")) },
-			after:  func(r *rig) { r.wire.refuse(true); r.api.Break(apiserver.Cut) },
+			after:  func(r *rig) { r.api.Refuse(true); r.api.Break(apiserver.Cut) },
 			ref:    Ref{"shop", "web-0", "u0"}, want: Found, uid: "u0",
 		},
 		"the API server, of a pod that the cache does not have": {
@@ -90,13 +90,13 @@ func TestWhoAnswers(t *testing.T) {
 			why: "the API server answered the agent: 404",
 		},
 		"nobody, if it is away": {
-			after: func(r *rig) { r.wire.refuse(true) },
+			after: func(r *rig) { r.api.Refuse(true) },
 			ref:   Ref{"shop", "web-0", "u0"}, want: Unknown,
 			why: "the API server has not answered since 00:00:00: ",
 		},
 		"nobody, if it is away, though the cache has another of that name": {
 			before: func(r *rig) { r.api.Put(meshed("web-0", "old")) },
-			after:  func(r *rig) { r.wire.refuse(true); r.api.Break(apiserver.Cut) },
+			after:  func(r *rig) { r.api.Refuse(true); r.api.Break(apiserver.Cut) },
 			ref:    Ref{"shop", "web-0", "new"}, want: Unknown, asked: 1,
 			why: "has not answered since 00:00:00: ",
 		},
@@ -302,16 +302,16 @@ func TestSilenceIsToldOnceAndFromItsBeginning(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := inMemory(t)
-		r.wire.refuse(true)
+		r.api.Refuse(true)
 		r.pods.Find(t.Context(), Ref{"shop", "web-0", "u0"})
 		time.Sleep(time.Hour)
 		a := r.pods.Find(t.Context(), Ref{"shop", "web-0", "u0"})
 		if !strings.Contains(a.Why, "since 00:00:00") {
 			t.Errorf("%q, want since midnight", a.Why)
 		}
-		r.wire.refuse(false)
+		r.api.Refuse(false)
 		r.pods.Find(t.Context(), Ref{"shop", "web-0", "u0"})
-		r.wire.refuse(true)
+		r.api.Refuse(true)
 		r.api.Break(apiserver.Cut)
 		a = r.pods.Find(t.Context(), Ref{"shop", "web-0", "u0"})
 		if !strings.Contains(a.Why, "since 01:00:00") {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/protocol"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
 // eventReasons are what `kubectl describe pod` shows of a command that failed. Others name no pod.
@@ -40,6 +41,15 @@ func (s *Server) outcome(w http.ResponseWriter, r *http.Request) {
 // Bypassed is the reason of Events about a part of a pod's traffic that is not redirected.
 const Bypassed = "SidecarBypassed"
 
+// InitRestored is the reason of Events about a pod that starts with istio-init, though our webhook
+// had removed it.
+const InitRestored = "SidecarInitRestored"
+
+const restoredMessage = "the pod starts with istio-init, which redirects its traffic: our " +
+	"webhook had removed it, and a webhook that is called later added it again. Have that one " +
+	"leave istio-init out, or give its MutatingWebhookConfiguration a name that sorts before " +
+	"zzz-sidecar-cni-strip; then delete the pod"
+
 const mostNotices = 8 // of one outcome
 
 // report writes the Events of an outcome that names a pod.
@@ -51,6 +61,9 @@ func (s *Server) report(o protocol.Outcome) {
 		Name: o.Name, UID: types.UID(o.UID)}
 	if reason, ok := eventReasons[o.Command]; ok && o.Outcome == protocol.Failed {
 		s.events.Warn(pod, reason, o.Message)
+	}
+	if o.Command == "ADD" && o.Reason == string(redirect.InitRestored) {
+		s.events.Warn(pod, InitRestored, restoredMessage)
 	}
 	for _, notice := range o.Notices[:min(len(o.Notices), mostNotices)] {
 		s.events.Warn(pod, Bypassed, notice)

@@ -3,9 +3,11 @@ package agent
 import (
 	"fmt"
 	"math"
+	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,6 +69,38 @@ sidecar_cni_commands_total{command="DEL",outcome="a_word_of_next_year",reason=""
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(lines.String()),
 		"sidecar_cni_command_phase_duration_seconds"); err != nil {
 		t.Error(err)
+	}
+}
+
+// A pod that was given istio-init back has an Event; one that has it anyway has none, and neither
+// has the CHECK of the first.
+func TestARestoredInitContainerBecomesAnEvent(t *testing.T) {
+	t.Parallel()
+	r := overSockets(t)
+	run(t, r.events.Run)
+	socket := startServer(t, r)
+	const skipped = `{"command":%q,"namespace":"shop","name":%q,"uid":"5d1c","outcome":"skipped",` +
+		`"reason":%q}`
+	for _, body := range []string{
+		fmt.Sprintf(skipped, "ADD", "init-0", "has_istio_init"),
+		fmt.Sprintf(skipped, "CHECK", "check-0", "init_container_restored"),
+		fmt.Sprintf(skipped, "ADD", "web-0", "init_container_restored"), // the last one
+	} {
+		if status, answer := send(t, socket, http.MethodPost, "/v1/outcomes",
+			body); status != http.StatusNoContent {
+			t.Fatalf("%d %s", status, answer)
+		}
+	}
+	eventually(t, "an Event", func() bool { return len(r.api.Events()) > 0 })
+	event := r.api.Events()[0]
+	got := []string{event.Type, event.Reason, event.InvolvedObject.Name}
+	if diff := cmp.Diff([]string{"Warning", "SidecarInitRestored", "web-0"}, got); diff != "" {
+		t.Errorf("event (-want +got):\n%s", diff)
+	}
+	for _, word := range []string{"istio-init", "zzz-sidecar-cni-strip"} {
+		if !strings.Contains(event.Message, word) {
+			t.Errorf("%q does not name %s", event.Message, word)
+		}
 	}
 }
 

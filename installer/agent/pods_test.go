@@ -162,8 +162,8 @@ func TestTroublesOfTheAPIServer(t *testing.T) {
 		lasts      time.Duration
 	}{
 		"away": {
-			func(r *rig) { r.wire.refuse(true); r.api.Break(apiserver.Cut); r.api.DropWatches() },
-			func(r *rig) { r.wire.refuse(false); r.api.Break(nil) }, time.Minute},
+			func(r *rig) { r.api.Refuse(true); r.api.Break(apiserver.Cut); r.api.DropWatches() },
+			func(r *rig) { r.api.Refuse(false); r.api.Break(nil) }, time.Minute},
 		"cutting connections":  {fault(apiserver.Cut), mend, time.Minute},
 		"breaking answers off": {fault(apiserver.Reset), mend, time.Minute},
 		"never answering":      {fault(apiserver.Hang), mend, 10 * time.Minute},

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/protocol"
+	"github.com/sidecar-cni/sidecar-cni/daemon/events"
 )
 
 const (
@@ -37,7 +38,7 @@ const (
 // Server answers the plugin.
 type Server struct {
 	known    Known
-	events   *Events
+	events   *events.Events
 	outcomes *outcomes
 	requests *prometheus.CounterVec
 	log      *zap.Logger
@@ -51,9 +52,10 @@ type Known struct {
 
 // NewServer returns a server that answers from what is known, and has what their owners must know
 // written to the Events of pods.
-func NewServer(known Known, events *Events, reg prometheus.Registerer, log *zap.Logger) *Server {
+func NewServer(known Known, written *events.Events, reg prometheus.Registerer,
+	log *zap.Logger) *Server {
 	return &Server{
-		known: known, events: events, outcomes: newOutcomes(reg), log: log,
+		known: known, events: written, outcomes: newOutcomes(reg), log: log,
 		requests: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecar_cni_socket_requests_total",
 			Help: "Requests on the agent's socket, by what was asked for and the status of the " +

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -372,31 +373,34 @@ func TestAClientThatHangsUpIsHeard(t *testing.T) {
 func TestWhatBecomesAnEvent(t *testing.T) {
 	t.Parallel()
 	r := overSockets(t)
+	run(t, r.events.Run)
 	socket := startServer(t, r)
-	for name, test := range map[string]struct {
-		command, outcome, pod string
-		want                  int
-	}{
-		"a refused ADD":               {"ADD", "failed", "web-0", 1},
-		"a CHECK that found fault":    {"CHECK", "failed", "web-0", 1},
-		"a DEL that did not end well": {"DEL", "failed", "web-0", 1},
-		"no success":                  {"ADD", "redirected", "web-0", 0},
-		"no skip":                     {"ADD", "skipped", "web-0", 0},
-		"nothing without a pod":       {"ADD", "failed", "", 0},
-		"nothing of other commands":   {"STATUS", "failed", "web-0", 0},
+	want := []string{"add SidecarRedirectFailed", "check SidecarCheckFailed",
+		"del SidecarReleaseFailed", "last SidecarCheckFailed"}
+	for _, test := range []struct{ command, outcome, pod string }{
+		{"ADD", "failed", "add"}, {"CHECK", "failed", "check"}, {"DEL", "failed", "del"},
+		{"ADD", "redirected", "redirected"}, {"ADD", "skipped", "skipped"},
+		{"ADD", "failed", ""}, {"STATUS", "failed", "status"},
+		{"CHECK", "failed", "last"}, // what is before it has been written when it is
 	} {
 		body := fmt.Sprintf(`{"command":%q,"outcome":%q,"namespace":"shop","name":%q}`,
 			test.command, test.outcome, test.pod)
 		if got := status(t, socket, http.MethodPost, "/v1/outcomes",
 			body); got != http.StatusNoContent {
-			t.Errorf("%s: answered %d, want 204", name, got)
+			t.Errorf("%+v: answered %d, want 204", test, got)
 		}
-		if got := len(r.events.queue); got != test.want {
-			t.Errorf("%s: %d events, want %d", name, got, test.want)
+	}
+	written := func() []string {
+		var all []string
+		for _, e := range r.api.Events() {
+			all = append(all, e.InvolvedObject.Name+" "+e.Reason)
 		}
-		for len(r.events.queue) > 0 {
-			<-r.events.queue
-		}
+		slices.Sort(all)
+		return all
+	}
+	eventually(t, "the last event", func() bool { return slices.Contains(written(), want[3]) })
+	if diff := cmp.Diff(want, written()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
 

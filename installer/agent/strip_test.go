@@ -104,6 +104,9 @@ func (r *writer) plausible() *corev1.Pod {
 		}
 	}
 	if r.IntN(4) == 0 {
+		pod.Annotations[redirect.StrippedAnnotation] = "true"
+	}
+	if r.IntN(4) == 0 {
 		pod.Labels["sidecar.istio.io/inject"] = pick(r.Rand, "true", "false")
 	}
 	for _, name := range []string{"istio-init", "migrate", "istio-validation", "istio-proxy",
@@ -173,7 +176,8 @@ func TestWhatDecidesSurvives(t *testing.T) {
 		}
 	}
 	for _, skip := range []redirect.Skip{
-		"", redirect.HasIstioInit, redirect.NoProxy, redirect.NotASidecar, redirect.NotInjected,
+		"", redirect.HasIstioInit, redirect.InitRestored, redirect.NoProxy, redirect.NotASidecar,
+		redirect.NotInjected,
 	} {
 		if outcomes[skip] < 30 {
 			t.Errorf("%d pods were decided as %q, which is too few to mean anything",

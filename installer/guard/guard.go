@@ -48,6 +48,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
+	"github.com/sidecar-cni/sidecar-cni/daemon/events"
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
@@ -88,7 +89,7 @@ type Deps struct {
 	Repair   func()       // asks package repair to look at the running pods at once
 	Locks    *podns.Locks // whoever else writes into namespaces has the same
 
-	Events   *agent.Events         // where the pods' owners are told
+	Events   *events.Events        // where the pods' owners are told
 	Registry prometheus.Registerer // for the metrics
 	Log      *zap.Logger           // gets a line for each pod that was redirected, refused or open
 }

@@ -49,6 +49,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
+	"github.com/sidecar-cni/sidecar-cni/daemon/events"
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
@@ -102,7 +103,7 @@ type Deps struct {
 	Locks        *podns.Locks // whoever else writes into namespaces has the same; nil: nobody does
 
 	Client   *rest.RESTClient      // from agent.NewClient
-	Events   *agent.Events         // where the pods' owners are warned
+	Events   *events.Events        // where the pods' owners are warned
 	Registry prometheus.Registerer // for the metrics
 	Log      *zap.Logger           // gets a line for each pod whose finding has changed
 }

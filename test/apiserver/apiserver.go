@@ -1,6 +1,7 @@
-// Package apiserver is an API server for tests. It keeps pods, nodes, Events and runtime classes,
-// wants a token, and fails in every way that is asked for, in the wire format of the real one: TLS,
-// Status objects, JSON and protobuf, lists and watches.
+// Package apiserver is an API server for tests. It keeps pods, nodes, Events, runtime classes,
+// ConfigMaps, Secrets and MutatingWebhookConfigurations, wants a token, and fails in every way that
+// is asked for, in the wire format of the real one: TLS, Status objects, JSON and protobuf, lists
+// and watches.
 //
 //	api := apiserver.Start(t)
 //	api.Put(pod)
@@ -34,6 +35,9 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
@@ -45,19 +49,21 @@ type Server struct {
 	folder    string
 	address   string
 	authority *authority
+	wire      *wire // nil: clients dial the address
 
-	mu       sync.Mutex
-	pods     *collection
-	nodes    *collection
-	events   *collection
-	classes  *collection // of runtimes
-	history  history
-	budgets  map[string]bool // pods that a PodDisruptionBudget protects
-	streams  bool            // whether watches begin with a list if asked to
-	dropped  chan struct{}   // closed: running watches end
-	token    string
-	fault    Fault
-	requests int
+	mu                            sync.Mutex
+	pods                          *collection
+	nodes                         *collection
+	events                        *collection
+	classes                       *collection // of runtimes
+	configMaps, secrets, webhooks *collection
+	history                       history
+	budgets                       map[string]bool // pods that a PodDisruptionBudget protects
+	streams                       bool            // whether watches begin with a list if asked to
+	dropped                       chan struct{}   // closed: running watches end
+	token                         string
+	fault                         Fault
+	requests                      int
 }
 
 // A Fault stands before the server's own answers.
@@ -90,10 +96,14 @@ func Serve(t testing.TB, l net.Listener) *Server {
 	authority := newAuthority(t)
 	s := &Server{
 		folder: t.TempDir(), address: l.Addr().String(), authority: authority,
-		pods:    newCollection("pods", "Pod"),
-		nodes:   newCollection("nodes", "Node"),
-		events:  newCollection("events", "Event"),
-		classes: newCollection("runtimeclasses", "RuntimeClass"),
+		pods:       newCollection(corev1.SchemeGroupVersion, "pods", "Pod"),
+		nodes:      newCollection(corev1.SchemeGroupVersion, "nodes", "Node"),
+		events:     newCollection(corev1.SchemeGroupVersion, "events", "Event"),
+		classes:    newCollection(nodev1.SchemeGroupVersion, "runtimeclasses", "RuntimeClass"),
+		configMaps: newCollection(corev1.SchemeGroupVersion, "configmaps", "ConfigMap"),
+		secrets:    newCollection(corev1.SchemeGroupVersion, "secrets", "Secret"),
+		webhooks: newCollection(admissionv1.SchemeGroupVersion, "mutatingwebhookconfigurations",
+			"MutatingWebhookConfiguration"),
 		history: history{changed: make(chan struct{})}, dropped: make(chan struct{}),
 		budgets: map[string]bool{}, streams: true,
 		token: Token(Account, time.Now().Add(time.Hour)),
@@ -144,11 +154,15 @@ func (s *Server) Kubeconfig() string { return filepath.Join(s.folder, "kubeconfi
 
 // Config returns what the kubeconfig says, for client-go.
 func (s *Server) Config() *rest.Config {
-	return &rest.Config{
+	config := &rest.Config{
 		Host:            "https://" + s.address,
 		BearerTokenFile: s.TokenFile(),
 		TLSClientConfig: rest.TLSClientConfig{ServerName: serverName, CAData: s.authority.pem},
 	}
+	if s.wire != nil {
+		config.Dial = s.wire.dial
+	}
+	return config
 }
 
 // TokenFile returns the path of the token that the kubeconfig names.

@@ -8,9 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -35,6 +34,16 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("PATCH "+namespace+"/events/{name}", s.patch(s.events, ""))
 	mux.HandleFunc("GET /apis/node.k8s.io/v1/runtimeclasses/{name}", s.one(s.classes))
 	mux.HandleFunc("GET /apis/node.k8s.io/v1/runtimeclasses", s.many(s.classes))
+	mux.HandleFunc("GET "+namespace+"/configmaps/{name}", s.one(s.configMaps))
+	mux.HandleFunc("GET "+namespace+"/configmaps", s.many(s.configMaps))
+	mux.HandleFunc("GET "+namespace+"/secrets/{name}", s.one(s.secrets))
+	mux.HandleFunc("GET "+namespace+"/secrets", s.many(s.secrets))
+	mux.HandleFunc("POST "+namespace+"/secrets", s.createObject(s.secrets))
+	mux.HandleFunc("PUT "+namespace+"/secrets/{name}", s.updateObject(s.secrets))
+	const webhooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}"
+	mux.HandleFunc("GET "+webhooks, s.one(s.webhooks))
+	mux.HandleFunc("PATCH "+webhooks, s.patch(s.webhooks, ""))
+	mux.HandleFunc("DELETE "+webhooks, s.deleteObject(s.webhooks))
 	mux.HandleFunc("/", func(w http.ResponseWriter,
 		_ *http.Request) {
 		http.Error(w, "404 page not found", http.StatusNotFound)
@@ -83,8 +92,13 @@ func (s *Server) many(c *collection) http.HandlerFunc {
 				"The provided continue parameter is too old"))
 			return
 		}
-		objects, meta := p.cut(objects)
-		send(w, r, http.StatusOK, c.listOf(objects, meta))
+		objects, of := p.cut(objects)
+		list, err := c.listOf(objects, of)
+		if err != nil {
+			sendError(w, r, apierrors.NewInternalError(err))
+			return
+		}
+		send(w, r, http.StatusOK, list)
 	}
 }
 
@@ -122,23 +136,19 @@ func (p page) cut(all []object) ([]object, metav1.ListMeta) {
 	return all[:p.limit], meta
 }
 
-func (c *collection) listOf(objects []object, meta metav1.ListMeta) runtime.Object {
-	switch c.kind.Kind {
-	case "Node":
-		return &corev1.NodeList{ListMeta: meta, Items: items[corev1.Node](objects)}
-	case "RuntimeClass":
-		return &nodev1.RuntimeClassList{ListMeta: meta, Items: items[nodev1.RuntimeClass](objects)}
-	case "Event":
-		return &corev1.EventList{ListMeta: meta, Items: items[corev1.Event](objects)}
-	default:
-		return &corev1.PodList{ListMeta: meta, Items: items[corev1.Pod](objects)}
+func (c *collection) listOf(objects []object, of metav1.ListMeta) (runtime.Object, error) {
+	list, err := known.New(c.version.WithKind(c.kind.Kind + "List"))
+	if err != nil {
+		return nil, err
 	}
-}
-
-func items[T any](objects []object) []T {
-	all := make([]T, 0, len(objects))
+	items := make([]runtime.Object, 0, len(objects))
 	for _, o := range objects {
-		all = append(all, *any(o).(*T))
+		items = append(items, o)
 	}
-	return all
+	if err := meta.SetList(list, items); err != nil {
+		return nil, err
+	}
+	list.(metav1.ListMetaAccessor).GetListMeta().SetResourceVersion(of.ResourceVersion)
+	list.(metav1.ListMetaAccessor).GetListMeta().SetContinue(of.Continue)
+	return list, nil
 }

@@ -24,12 +24,23 @@ type object interface {
 // A collection is all objects of a kind, by namespace and name.
 type collection struct {
 	resource schema.GroupResource
+	version  schema.GroupVersion
 	kind     schema.GroupKind
 	objects  map[string]object
 }
 
-func newCollection(resource, kind string) *collection {
-	return &collection{corev1.Resource(resource), schema.GroupKind{Kind: kind}, map[string]object{}}
+func newCollection(in schema.GroupVersion, resource, kind string) *collection {
+	return &collection{in.WithResource(resource).GroupResource(), in,
+		in.WithKind(kind).GroupKind(), map[string]object{}}
+}
+
+// newObject returns an empty object of the collection's kind.
+func (c *collection) newObject() object {
+	o, err := known.New(c.version.WithKind(c.kind.Kind))
+	if err != nil {
+		panic(err) // of ours: a collection is of what is known
+	}
+	return o.(object)
 }
 
 // A change is what happened to an object: one that came has no before, one that went has no after.

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -144,15 +142,8 @@ func (s *Server) sendChanges(out *stream, what watched, from int) (int, <-chan s
 }
 
 func bookmark(what watched, version int, annotations map[string]string) object {
-	meta := metav1.ObjectMeta{ResourceVersion: strconv.Itoa(version), Annotations: annotations}
-	switch what.kind.Kind {
-	case "Node":
-		return &corev1.Node{ObjectMeta: meta}
-	case "Event":
-		return &corev1.Event{ObjectMeta: meta}
-	case "RuntimeClass":
-		return &nodev1.RuntimeClass{ObjectMeta: meta}
-	default:
-		return &corev1.Pod{ObjectMeta: meta}
-	}
+	o := what.newObject()
+	o.SetResourceVersion(strconv.Itoa(version))
+	o.SetAnnotations(annotations)
+	return o
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -28,7 +29,11 @@ func knownTypes() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion,
 		&corev1.Pod{}, &corev1.PodList{}, &corev1.Node{}, &corev1.NodeList{}, &corev1.Event{},
-		&corev1.EventList{})
+		&corev1.EventList{}, &corev1.ConfigMap{}, &corev1.ConfigMapList{}, &corev1.Secret{},
+		&corev1.SecretList{})
+	scheme.AddKnownTypes(admissionv1.SchemeGroupVersion,
+		&admissionv1.MutatingWebhookConfiguration{},
+		&admissionv1.MutatingWebhookConfigurationList{})
 	scheme.AddKnownTypes(nodev1.SchemeGroupVersion, &nodev1.RuntimeClass{},
 		&nodev1.RuntimeClassList{})
 	scheme.AddKnownTypes(policyv1.SchemeGroupVersion, &policyv1.Eviction{})

@@ -122,6 +122,7 @@ func (s *Server) apply(c *collection, r *http.Request, p patch) (object, *apierr
 			fmt.Errorf("the object has been modified"))
 	}
 	after = p.within(before, after)
+	own(before, after, r.URL.Query().Get("fieldManager"))
 	s.put(c, key(before.GetNamespace(), before.GetName()), after)
 	return c.objects[key(before.GetNamespace(), before.GetName())], nil
 }

@@ -1,4 +1,14 @@
-package agent
+// Package events writes Kubernetes Events, few enough to be read.
+//
+//	client, err := events.NewClient(config)
+//	pod := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web-0", UID: uid}
+//	e := events.New(client, corev1.EventSource{Component: "sidecar-cni", Host: node}, registry, log)
+//	go e.Run(ctx)
+//	e.Warn(pod, "SidecarRedirectFailed", "no backend works")
+//
+// Be aware: Events are written best effort. How many were not, and why, is the metric
+// sidecar_cni_events_total.
+package events
 
 import (
 	"context"
@@ -18,11 +28,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/lru"
+
+	"github.com/sidecar-cni/sidecar-cni/daemon/api"
 )
 
 const (
-	component = "sidecar-cni"
 	// queued is how many wait while the API server is slow; a node has 110 pods, or 250.
 	queued = 256
 	// remembered is how many Events can be added to, and how many objects' budgets are known.
@@ -36,22 +48,22 @@ const (
 const (
 	objectBurst = 5
 	objectEvery = time.Minute
-	nodeBurst   = 50
-	nodeEvery   = time.Second
+	totalBurst  = 50
+	totalEvery  = time.Second
 )
 
 // Events writes Kubernetes Events. What happens to an object again, for the same reason and with
 // the same message but for numbers in it, is added to the Event that there is. An Event that
-// exceeds the budget of its object or of the node is not written, but counts in the next one of its
-// kind.
+// exceeds the budget of its object or of this program is not written, but counts in the next one of
+// its kind.
 //
 // This is by hand because client-go's tools/record (looked at in v0.37) cannot count what it drops:
 // a full queue is a line in its log, and what its spam filter takes out is not even that. Then
 // sidecar_cni_events_total could not say what an administrator misses. It has no budget for the
-// whole node either, and adds 48 packages to the installer, by go list -deps.
+// whole program either, and adds 48 packages to the installer, by go list -deps.
 type Events struct {
 	client  *rest.RESTClient
-	node    string
+	source  corev1.EventSource
 	queue   chan occurrence
 	results *prometheus.CounterVec
 	log     *zap.Logger
@@ -90,19 +102,25 @@ const (
 	refused = "refused"
 )
 
-// NewEvents returns the Events of a node's agent. Run writes them.
-func NewEvents(client *rest.RESTClient, node string, reg prometheus.Registerer,
+// NewClient returns a client that Events can be written by.
+func NewClient(config *rest.Config) (*rest.RESTClient, error) {
+	return api.Client(config, corev1.SchemeGroupVersion, &corev1.Event{})
+}
+
+// New returns the Events of a program, which is their source. Run writes them. The client has to
+// know Events: see NewClient.
+func New(client *rest.RESTClient, source corev1.EventSource, reg prometheus.Registerer,
 	log *zap.Logger) *Events {
 	e := &Events{
-		client: client, node: node, log: log, queue: make(chan occurrence, queued),
+		client: client, source: source, log: log, queue: make(chan occurrence, queued),
 		results: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecar_cni_events_total",
-			Help: "Kubernetes Events of the agent: created, added to an earlier one, limited by " +
-				"the budget of the object or node, " +
+			Help: "Kubernetes Events: created, added to an earlier one, limited by " +
+				"the budget of the object or of this program, " +
 				"dropped because too many waited, refused by the API server or not answered.",
 		}, []string{"result"}),
 		series: lru.New(remembered), objects: lru.New(remembered),
-		budget: rate.NewLimiter(rate.Every(nodeEvery), nodeBurst),
+		budget: rate.NewLimiter(rate.Every(totalEvery), totalBurst),
 	}
 	for _, result := range []string{created, added, limited, dropped, refused} {
 		e.results.WithLabelValues(result)
@@ -149,7 +167,8 @@ func (e *Events) write(ctx context.Context, h occurrence) string {
 	if !e.allow(h.about) {
 		return limited
 	}
-	ctx, cancel := context.WithTimeout(quiet(ctx), writeTimeout)
+	// client-go is kept from logging: what it would say is in the error.
+	ctx, cancel := context.WithTimeout(klog.NewContext(ctx, klog.Logger{}), writeTimeout)
 	defer cancel()
 	result, err := added, e.add(ctx, s)
 	if !s.written || apierrors.IsNotFound(err) { // it has expired
@@ -179,8 +198,8 @@ func (e *Events) seriesOf(h occurrence) *series {
 		Type:                h.kind,
 		Reason:              h.reason,
 		FirstTimestamp:      metav1.NewTime(h.at),
-		Source:              corev1.EventSource{Component: component, Host: e.node},
-		ReportingController: component,
+		Source:              e.source,
+		ReportingController: e.source.Component,
 	}}
 	e.series.Add(key, s)
 	return s

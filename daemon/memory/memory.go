@@ -1,4 +1,9 @@
-package node
+// Package memory tells what the kernel allows a process.
+//
+//	if limit, ok := memory.Limit("/sys/fs/cgroup"); ok {
+//		debug.SetLimit(limit)
+//	}
+package memory
 
 import (
 	"math"
@@ -11,12 +16,12 @@ import (
 // noLimit is how cgroup v1 writes that there is none: the highest number of whole pages.
 const noLimit = math.MaxInt64 - 1<<20
 
-// MemoryLimit is what the garbage collector is to stay below: 90 % of what the process' cgroup
+// Limit is what the garbage collector is to stay below: 90 % of what the process' cgroup
 // allows, since the kernel counts what Go does not. Without it garbage is collected once there is
 // as much of it as of everything else, whatever the limit is, and the kernel ends the process
 // before that. false says that there is no limit. dir is where a container sees its own cgroup,
 // in either version.
-func MemoryLimit(dir string) (int64, bool) {
+func Limit(dir string) (int64, bool) {
 	for _, file := range []string{"memory.max", "memory/memory.limit_in_bytes"} {
 		data, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil {

@@ -1,11 +1,11 @@
-package node_test
+package memory_test
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/daemon/memory"
 )
 
 func TestTheMemoryLimitIsThatOfTheCgroup(t *testing.T) {
@@ -32,7 +32,7 @@ func TestTheMemoryLimitIsThatOfTheCgroup(t *testing.T) {
 			if err := os.WriteFile(file, []byte(row.content), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			got, ok := node.MemoryLimit(filepath.Clean(file[:len(file)-len(row.file)]))
+			got, ok := memory.Limit(filepath.Clean(file[:len(file)-len(row.file)]))
 			if ok != (row.want > 0) || ok && got != row.want {
 				t.Errorf("limit %d, %v; want %d", got, ok, row.want)
 			}

@@ -1,4 +1,4 @@
-package agent
+package events
 
 import (
 	"context"
@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +23,43 @@ var web = corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop
 	UID: "5d1c"}
 
 const reason = "SidecarRedirectFailed"
+
+// A rig is an API server and the Events that are written to it.
+type rig struct {
+	api    *apiserver.Server
+	events *Events
+}
+
+const nodeName = "node-1"
+
+// inMemory makes a rig for a synctest bubble.
+func inMemory(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{api: apiserver.InMemory(t)}
+	client, err := NewClient(r.api.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Client.CloseIdleConnections)
+	r.events = New(client, corev1.EventSource{Component: "sidecar-cni", Host: nodeName},
+		prometheus.NewPedanticRegistry(), zap.NewNop())
+	return r
+}
+
+// run runs something until the test ends.
+func run(t *testing.T, do func(context.Context)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
 
 // results are how many happenings ended how.
 func (r *rig) results() map[string]int {
@@ -101,23 +140,23 @@ func TestEvents(t *testing.T) {
 		},
 		"an object that is told of too often does not silence others": {
 			happens: func(r *rig) {
-				for range 2 * nodeBurst {
+				for range 2 * totalBurst {
 					r.events.Warn(web, reason, "denied")
 				}
 				r.events.Warn(pod(1), reason, "no source")
 			},
 			counts: map[string]int{"denied": objectBurst, "no source": 1},
 			results: map[string]int{created: 2, added: objectBurst - 1,
-				limited: 2*nodeBurst - objectBurst},
+				limited: 2*totalBurst - objectBurst},
 		},
 		"what happens to too many objects is limited": {
 			happens: func(r *rig) {
-				for i := range 2 * nodeBurst {
+				for i := range 2 * totalBurst {
 					r.events.Warn(pod(i), reason, "denied")
 				}
 			},
-			counts:  map[string]int{"denied": nodeBurst},
-			results: map[string]int{created: nodeBurst, limited: nodeBurst},
+			counts:  map[string]int{"denied": totalBurst},
+			results: map[string]int{created: totalBurst, limited: totalBurst},
 		},
 		"one that has expired is written anew, with all that it counted": {
 			happens: func(r *rig) {
@@ -175,9 +214,9 @@ func TestEvents(t *testing.T) {
 				r.api.Break(nil)
 				time.Sleep(2 * writeTimeout)
 			},
-			counts: map[string]int{"denied": nodeBurst}, // what the one has cost is there again
-			results: map[string]int{refused: 1, dropped: 10, created: nodeBurst,
-				limited: queued - nodeBurst},
+			counts: map[string]int{"denied": totalBurst}, // what the one has cost is there again
+			results: map[string]int{refused: 1, dropped: 10, created: totalBurst,
+				limited: queued - totalBurst},
 		},
 	}
 	for name, test := range tests {
