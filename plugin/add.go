@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/backend"
 	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
 	"github.com/sidecar-cni/sidecar-cni/redirect/program"
@@ -28,6 +29,9 @@ func add(ctx context.Context, c call, d deps) (o outcome, err error) {
 	}
 	defer n.Close()
 	decision, err := ask(ctx, c, d, &o)
+	if decision.Skip == redirect.InitRestored {
+		o.warnings = append(o.warnings, leaveToInit(n)...)
+	}
 	if err != nil || decision.Skip != "" {
 		return o, err
 	}

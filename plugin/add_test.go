@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/plugin/podsource"
@@ -210,6 +211,26 @@ func TestAPodThatTurnsOutNotToBeOursPasses(t *testing.T) {
 				t.Error("something was recorded")
 			}
 		})
+	}
+}
+
+// istio-init will redirect such a pod. Until it runs, the tag of lo says so to istio-validation.
+func TestAPodThatGotIstioInitBackIsLeftToIt(t *testing.T) {
+	t.Parallel()
+	restored := meshed(map[string]string{redirect.StrippedAnnotation: "true"})
+	restored.Spec.InitContainers = []corev1.Container{{Name: "istio-validation"},
+		{Name: "istio-init"}}
+	ns, n := netns.New(t), newNode(t)
+	n.agent.Put(restored)
+	r, told := n.callReported(request{command: "ADD", netns: ns.Path()})
+	r.want(t, 0)
+	if told.Outcome != "skipped" || told.Reason != string(redirect.InitRestored) {
+		t.Errorf("the agent was told %+v", told)
+	}
+	wantUntouched(t, ns)
+	if tag := strings.TrimSpace(ns.Run(t, "", "cat", names.LoopbackTag)); tag !=
+		names.InitRestored {
+		t.Errorf("the tag of lo is %q, want %q", tag, names.InitRestored)
 	}
 }
 

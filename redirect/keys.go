@@ -6,10 +6,14 @@ const (
 	InitContainer  = istioInit
 )
 
+// StrippedAnnotation is "true" on a pod out of which our webhook has taken InitContainer. One that
+// has the container all the same was given it back, by a webhook that was called later.
+const StrippedAnnotation = "sidecar-cni.io/stripped"
+
 // Annotations lists the keys of the annotations that decide about a pod. Whoever keeps many pods
 // may forget the others.
 func Annotations() []string {
-	keys := []string{keyStatus, keyInject}
+	keys := []string{keyStatus, keyInject, StrippedAnnotation}
 	for _, s := range settings {
 		if s.env {
 			continue

@@ -56,6 +56,7 @@ const (
 	StaticPod         Skip = "static_pod"
 	ExcludedNamespace Skip = "excluded_namespace"
 	OwnAgent          Skip = "own_agent"
+	InitRestored      Skip = "init_container_restored"
 	HasIstioInit      Skip = "has_istio_init"
 	ProxyDisabled     Skip = "proxy_disabled"
 	NoProxy           Skip = "no_proxy"
@@ -68,9 +69,8 @@ const (
 
 // Skips lists the reasons in their order.
 var Skips = []Skip{
-	NotAPod, StaticPod, ExcludedNamespace, OwnAgent, HasIstioInit, ProxyDisabled, NoProxy,
-	NotASidecar,
-	InjectionDisabled, NotInjected, InterceptionNone, OwnKernel,
+	NotAPod, StaticPod, ExcludedNamespace, OwnAgent, InitRestored, HasIstioInit, ProxyDisabled,
+	NoProxy, NotASidecar, InjectionDisabled, NotInjected, InterceptionNone, OwnKernel,
 }
 
 var skipWords = map[Skip]string{
@@ -78,6 +78,8 @@ var skipWords = map[Skip]string{
 	StaticPod:         "a static pod: it has no annotations in the API server when it starts",
 	ExcludedNamespace: "its namespace is excluded",
 	OwnAgent:          "it is the node agent itself",
+	InitRestored: "its " + istioInit + " container programs the rules: a webhook added it again " +
+		"after ours had removed it",
 	HasIstioInit:      "its " + istioInit + " container programs the rules",
 	ProxyDisabled:     envDisableEnvoy + " is set: there is no proxy to redirect to",
 	NoProxy:           "it has no container " + proxyContainer,
@@ -140,7 +142,9 @@ func (p Pod) skip(cfg Config) Skip {
 	case cfg.Agent.owns(p):
 		return OwnAgent
 	}
-	if skip := p.Spec.skip(cfg); skip != "" {
+	if skip := p.Spec.skip(cfg); skip == HasIstioInit && p.stripped() {
+		return InitRestored
+	} else if skip != "" {
 		return skip
 	}
 	if p.injectionDisabled() {
@@ -154,6 +158,9 @@ func (p Pod) skip(cfg Config) Skip {
 	}
 	return ""
 }
+
+// stripped reports whether our webhook has taken istio-init out of the pod.
+func (p Pod) stripped() bool { return p.Annotations[StrippedAnnotation] == "true" }
 
 // Injected reports whether the annotations say that a sidecar was injected.
 func (p Pod) Injected() bool {

@@ -42,6 +42,9 @@ const pageInject = `
 Exactly ` + "`false`" + ` disables. Any other value leaves it to the injector, as Istio's does, and what the injector made of
 it shows in the status annotation.
 
+` + "`sidecar-cni.io/stripped`" + ` is ` + "`true`" + ` on a pod out of which our webhook has taken istio-init. Where the container is there
+all the same, a webhook that is called later has added it again: it writes the rules, and an Event on the pod says so.
+
 Kata's and gVisor's pods have a kernel or a network stack of their own, which meets no rules of the pod's network namespace. A pod
 of the mesh whose runtime class has such a handler does not start: leave istio-init in it. The setting ` + "`runtimeHandlers`" + `
 in [configuration.md](configuration.md) can have such pods start without redirection, or name other handlers.

@@ -31,6 +31,18 @@ const (
 	Uninstalled = "uninstalled" // there while no agent shall write to the node
 )
 
+// By these the plugin lets istio-validation pass in a pod to which istio-init was given back behind
+// it, and in which nothing is redirected before istio-init runs. Whoever reads the tag needs no
+// right, and to write it takes one that no pod has under Pod Security "restricted".
+const (
+	// LoopbackTag is a number of the interface lo in a network namespace, which the kernel keeps
+	// for whoever wants one (ip-sysctl: "Allows you to write a number, which can be used as
+	// required").
+	LoopbackTag = "/proc/sys/net/ipv4/conf/lo/tag"
+	// InitRestored is the number.
+	InitRestored = "13371506"
+)
+
 // CNIVersions are the versions of CNI that the plugin speaks. Before 0.3.0 a chain has no result
 // that could be passed on.
 var CNIVersions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}

@@ -40,6 +40,9 @@ func Read(args []string, env, values map[string]string) (Values, error) {
 // readVariables takes what a set of variables says. A truth value that cannot be read is false:
 // istio-init drops pflag's error, which has set the flag to false by then.
 func (v Values) readVariables(source map[string]string) {
+	if len(source) == 0 {
+		return
+	}
 	for _, f := range slices.Concat(flags, workFlags) {
 		for _, name := range f.variables() {
 			value, ok := source[name]
