@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"github.com/sidecar-cni/sidecar-cni/injector/inject"
+	"github.com/sidecar-cni/sidecar-cni/injector/inject/config"
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
+	"github.com/sidecar-cni/sidecar-cni/injector/inject/validation"
 )
 
 // A pod of 4 KB through each form of template.
@@ -20,14 +22,20 @@ func BenchmarkInject(b *testing.B) {
 	if size := len(marshal(b, pod)); size < 4000 || size > 5000 {
 		b.Fatalf("%d bytes", size)
 	}
-	for name, cfg := range forms(b) {
+	run := func(name string, cfg *config.Config, req inject.Request) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := inject.Inject(cfg, request(pod)); err != nil {
+				if _, err := inject.Inject(cfg, req); err != nil {
 					b.Fatal(err)
 				}
 			}
 		})
 	}
+	for name, cfg := range forms(b) {
+		run(name, cfg, request(pod))
+	}
+	req := request(pod)
+	req.Validation = &validation.Container{Image: validationImage}
+	run("istio 1.1, validation", istio11(b), req)
 }

@@ -5,45 +5,55 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	kjson "sigs.k8s.io/json"
 
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
 )
 
-// written is a pod in JSON, from which all types read it.
-type written []byte
-
-// write returns a pod in JSON; an error if that is too large for the API.
-func write(pod podtree.Object, what string) (written, error) {
+// checkSize reports a pod that is too large for the API.
+func checkSize(pod podtree.Object, what string) error {
+	if podtree.MaxSize(pod) <= maxSize {
+		return nil
+	}
 	data, err := json.Marshal(pod)
 	if err != nil {
-		return nil, fmt.Errorf("write %s: %w", what, err)
+		return fmt.Errorf("write %s: %w", what, err)
 	}
 	if len(data) > maxSize {
-		return nil, fmt.Errorf("%s has %d bytes, want at most %d", what, len(data), maxSize)
+		return fmt.Errorf("%s has %d bytes, want at most %d", what, len(data), maxSize)
 	}
-	return data, nil
+	return nil
 }
 
 // typed reads the pod as the API's type. Fields that it does not know are passed over.
-func (w written) typed() (*corev1.Pod, error) {
-	pod := &corev1.Pod{}
-	return pod, plain(kjson.UnmarshalCaseSensitivePreserveInts(w, pod))
+func typed(pod podtree.Object) (*corev1.Pod, error) {
+	typed := &corev1.Pod{}
+	return typed, plain(podtree.Into(pod, typed))
 }
 
-// facts reads what decides about redirection.
-func (w written) facts() (redirect.Pod, error) {
-	pod, err := kubepod.Parse(w)
-	if err != nil {
+// checkTypes reports fields that have not the type that they have in the API.
+func checkTypes(pod podtree.Object) error {
+	c := converter{fields: declared()}
+	if c.convert(pod, reflect.TypeFor[corev1.Pod]()); !c.doubt {
+		return nil
+	}
+	_, err := typed(pod)
+	return err
+}
+
+// factsOf reads what decides about redirection.
+func factsOf(pod podtree.Object) (redirect.Pod, error) {
+	var decisive kubepod.Pod
+	if err := podtree.Into(pod, &decisive); err != nil {
 		return redirect.Pod{}, plain(err)
 	}
-	facts := pod.Facts()
+	facts := decisive.Facts()
 	facts.Name = cmp.Or(facts.Name, "pod") // that of a workload's template comes later
 	facts.Namespace = cmp.Or(facts.Namespace, "default")
 	return facts, nil
@@ -51,18 +61,16 @@ func (w written) facts() (redirect.Pod, error) {
 
 // check reports a result that the API would refuse, or that the CNI plugin would not redirect.
 func (in *injection) check() error {
-	data, err := write(in.pod, "the pod with its sidecar")
-	if err != nil {
+	if err := checkSize(in.pod, "the pod with its sidecar"); err != nil {
 		return err
 	}
-	pod, err := data.typed()
-	if err != nil {
+	if err := checkTypes(in.pod); err != nil {
 		return fmt.Errorf("%s yields no pod: %w", in.templates(), err)
 	}
-	if err := in.checkContainers(&pod.Spec); err != nil {
+	if err := in.checkContainers(podtree.Map(in.pod, "spec")); err != nil {
 		return err
 	}
-	facts, err := data.facts()
+	facts, err := factsOf(in.pod)
 	if err != nil {
 		return fmt.Errorf("%s yields no pod: %w", in.templates(), err)
 	}
@@ -71,7 +79,7 @@ func (in *injection) check() error {
 
 // checkContainers looks for what no template can mean: a name twice, and a container of its own
 // without an image.
-func (in *injection) checkContainers(spec *corev1.PodSpec) error {
+func (in *injection) checkContainers(spec podtree.Object) error {
 	var mistakes []error
 	seen := map[string]bool{}
 	twice := func(kind, name string) {
@@ -81,17 +89,20 @@ func (in *injection) checkContainers(spec *corev1.PodSpec) error {
 		}
 		seen[kind+name] = true
 	}
-	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
-		twice("container", c.Name)
-		ours := slices.Contains(in.given.init, c.Name) ||
-			slices.Contains(in.given.ordinary, c.Name)
-		if ours && (c.Image == "" || c.Image == autoImage) {
+	for _, item := range slices.Concat(podtree.List(spec, initContainers),
+		podtree.List(spec, containers)) {
+		c, _ := item.(podtree.Object)
+		name, image := podtree.String(c, "name"), podtree.String(c, "image")
+		twice("container", name)
+		ours := slices.Contains(in.given.init, name) || slices.Contains(in.given.ordinary, name)
+		if ours && (image == "" || image == autoImage) {
 			mistakes = append(mistakes, fmt.Errorf("%s: container %q has no image; set it there, "+
-				"or by the values it is made of", in.templates(), c.Name))
+				"or by the values it is made of", in.templates(), name))
 		}
 	}
-	for _, v := range spec.Volumes {
-		twice("volume", v.Name)
+	for _, item := range podtree.List(spec, "volumes") {
+		volume, _ := item.(podtree.Object)
+		twice("volume", podtree.String(volume, "name"))
 	}
 	return errors.Join(mistakes...)
 }

@@ -17,7 +17,7 @@ import (
 
 // readAnnotations reads those that a template would render into something that nobody could trace
 // back to them. All mistakes come at once.
-func (in *injection) readAnnotations(pod *corev1.Pod, facts redirect.Pod) error {
+func (in *injection) readAnnotations(pod *corev1.Pod) error {
 	var mistakes []error
 	in.proxy = in.cfg.Mesh.DefaultConfig
 	if text, ok := pod.Annotations[proxyKey]; ok {
@@ -33,14 +33,15 @@ func (in *injection) readAnnotations(pod *corev1.Pod, facts redirect.Pod) error 
 	mistakes = append(mistakes, err)
 	in.names = names
 	if pod.Annotations[modeKey] != string(redirect.ModeNone) {
-		mistakes = append(mistakes, redirectionMistakes(facts))
+		mistakes = append(mistakes, redirectionMistakes(pod.Annotations))
 	}
 	return errors.Join(mistakes...)
 }
 
 // redirectionMistakes lists those in the annotations about redirection, by their own keys: from
 // istio-init's flags, into which templates copy them, only the flag could be named.
-func redirectionMistakes(pod redirect.Pod) error {
+func redirectionMistakes(annotations map[string]string) error {
+	pod := redirect.Pod{Annotations: annotations, Spec: &redirect.Spec{}}
 	var mistakes redirect.Mistakes
 	for _, reading := range redirect.Readings(pod, redirection()) {
 		if !reading.Variable {

@@ -68,6 +68,14 @@ func TestMistakesOfTemplates(t *testing.T) {
 		},
 		{"no container", old, "containers: [x]", "containers: is a text, want an object"},
 		{
+			"a port that is none", old, "containers: [{name: a, image: i, ports: [{containerPort: 99999999999}]}]",
+			"containers.ports.containerPort: is the number 99999999999, want a whole number",
+		},
+		{
+			"a text for a bool", template, "spec: {containers: [{name: istio-proxy, image: i, tty: x}]}",
+			"spec.containers.tty: is a text, want true or false",
+		},
+		{
 			"names that the pod has", old, "containers: [{name: app, image: i}]\nvolumes: [{name: data, emptyDir: {}}]",
 			"the pod has a container \"app\" already; rename it\nthe pod has a volume \"data\" already; rename it",
 		},

@@ -8,7 +8,8 @@
 // again: package strip turns its flags into annotations, which the CNI plugin reads.
 //
 // Be aware: a pod is injected once. One that has the annotation sidecar.istio.io/status stays as it
-// is, whoever wrote that.
+// is, whoever wrote that, but for our own init container of Request.Validation: it goes back to the
+// front, where another webhook has put one before it.
 package inject
 
 import (
@@ -21,6 +22,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/mesh"
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/strip"
+	"github.com/sidecar-cni/sidecar-cni/injector/inject/validation"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
@@ -30,19 +32,22 @@ type Request struct {
 	Namespace string            // where it runs, if its metadata does not say
 	Type      metav1.TypeMeta   // of the workload: a Deployment, or the Pod itself
 	Workload  metav1.ObjectMeta // name and namespace of the workload
+	// Validation is the init container that the pod gets if it is injected; nil: none. A pod whose
+	// interception mode is NONE gets none.
+	Validation *validation.Container
 }
 
 // Result is what became of a pod.
 type Result struct {
 	Decision Decision       // known with an error, too
-	Pod      podtree.Object // the request's own where it is not injected
+	Pod      podtree.Object // the request's own where nothing changed
 	Warnings []string       // for whoever asked
 }
 
 const (
 	proxyName      = redirect.ProxyContainer
 	initName       = redirect.InitContainer
-	validationName = "istio-validation" // checks the rules, as the proxy's user
+	validationName = validation.Name // checks the rules, as the proxy's user
 	coreDumpName   = "enable-core-dump"
 
 	containers     = "containers"
@@ -67,6 +72,9 @@ const networkEnv = "ISTIO_META_NETWORK"
 // With an error the result says what was decided and warned of, and has no pod.
 func Inject(cfg *config.Config, req Request) (Result, error) {
 	decision, warnings := decide(cfg, req)
+	if decision.Reason == AlreadyInjected {
+		return renewValidation(decision, req), nil
+	}
 	if !decision.Inject {
 		return Result{Decision: decision, Pod: req.Pod, Warnings: warnings}, nil
 	}
@@ -90,15 +98,10 @@ type injection struct {
 }
 
 func (in *injection) run() error {
-	before, err := write(in.req.Pod, "the pod")
-	if err != nil {
+	if err := checkSize(in.req.Pod, "the pod"); err != nil {
 		return err
 	}
-	pod, err := before.typed()
-	if err != nil {
-		return fmt.Errorf("read pod: %w", err)
-	}
-	facts, err := before.facts()
+	pod, err := typed(in.req.Pod)
 	if err != nil {
 		return fmt.Errorf("read pod: %w", err)
 	}
@@ -110,7 +113,7 @@ func (in *injection) run() error {
 		return fmt.Errorf("read pod: %w", err)
 	}
 	in.pod = podtree.Clone(in.req.Pod)
-	if err := in.readAnnotations(pod, facts); err != nil {
+	if err := in.readAnnotations(pod); err != nil {
 		return err
 	}
 	if err := in.applyTemplates(in.data(pod)); err != nil {
@@ -128,6 +131,9 @@ func (in *injection) run() error {
 	if err := in.writeStatus(); err != nil {
 		return err
 	}
+	if err := in.validate(); err != nil {
+		return err
+	}
 	return in.check()
 }
 
@@ -135,7 +141,7 @@ func (in *injection) run() error {
 // made for a CNI plugin, a mode that is the mesh's becomes the pod's: the CNI plugin does not know
 // the mesh's configuration.
 func (in *injection) stripInit() error {
-	stripped, found, err := strip.Strip(in.pod, redirect.Defaults())
+	stripped, found, err := strip.Owned(in.pod, redirect.Defaults())
 	if err != nil {
 		return err
 	}

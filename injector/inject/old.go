@@ -3,6 +3,7 @@ package inject
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,8 +31,7 @@ func (in *injection) applyOld(text []byte) error {
 		return err
 	}
 	in.warnAbout(oldTemplate, twice)
-	var form oldForm
-	unknown, err := asDeclared(template, &form)
+	unknown, err := asDeclared(template, reflect.TypeFor[oldForm]())
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,9 @@ func (in *injection) applyOld(text []byte) error {
 	if err := checkNames(template); err != nil {
 		return err
 	}
-	in.rewrite = form.RewriteAppHTTPProbe
+	if rewrite, ok := template["rewriteAppHTTPProbe"].(bool); ok {
+		in.rewrite = &rewrite
+	}
 	in.asSidecars(template)
 	in.given.add(template)
 	spec := podtree.Map(in.pod, "spec")

@@ -3,6 +3,7 @@ package inject
 import (
 	"errors"
 	"fmt"
+	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -88,7 +89,7 @@ func checkTemplate(template podtree.Object) error {
 	if kind != nil && kind != "Pod" || version != nil && version != "v1" {
 		return fmt.Errorf("yields a %v of %v, want a Pod of v1", kind, version)
 	}
-	unknown, err := asDeclared(template, &corev1.Pod{})
+	unknown, err := asDeclared(template, reflect.TypeFor[corev1.Pod]())
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,9 @@ func readYAML(text []byte) (tree podtree.Object, twice, err error) {
 			return nil, nil, plain(err)
 		}
 	}
+	if tree, ok := readUsual(text); ok {
+		return tree, nil, nil
+	}
 	data, strict := yaml.YAMLToJSONStrict(text)
 	if strict != nil {
 		if data, err = yaml.YAMLToJSON(text); err != nil {
@@ -48,13 +51,17 @@ var errEmpty = errors.New("yields nothing, want the fields of a pod")
 // asDeclared turns numbers and bools into texts where a Go type has texts: Kubernetes wants them so
 // in args and env, and templates write them without quotes. It returns the fields that the type
 // does not know.
-func asDeclared(tree podtree.Object, to any) (unknown []kjson.FieldError, err error) {
-	convert(tree, reflect.TypeOf(to).Elem())
+func asDeclared(tree podtree.Object, as reflect.Type) (unknown []kjson.FieldError, err error) {
+	c := converter{fields: declared(), texts: true}
+	c.convert(tree, as)
+	if !c.unknown && !c.doubt {
+		return nil, nil
+	}
 	data, err := json.Marshal(tree)
 	if err != nil {
 		return nil, err
 	}
-	strict, err := kjson.UnmarshalStrict(data, to)
+	strict, err := kjson.UnmarshalStrict(data, reflect.New(as).Interface())
 	if err != nil {
 		return nil, plain(err)
 	}
@@ -79,58 +86,6 @@ func unknownFields(fields []kjson.FieldError) error {
 	}
 	return fmt.Errorf("the API's pods have no field %s; correct or remove it",
 		strings.Join(names, ", "))
-}
-
-// convert returns a value as a type wants it. Lists and objects change in place.
-func convert(value any, as reflect.Type) any {
-	for as.Kind() == reflect.Pointer {
-		as = as.Elem()
-	}
-	switch value := value.(type) {
-	case podtree.Object:
-		convertFields(value, as)
-	case []any:
-		if as.Kind() == reflect.Slice {
-			for i := range value {
-				value[i] = convert(value[i], as.Elem())
-			}
-		}
-	case int64, float64, bool:
-		if as.Kind() == reflect.String {
-			return asText(value)
-		}
-	}
-	return value
-}
-
-// convertFields also looks into the structs that a struct embeds, whose fields are its own in JSON.
-func convertFields(object podtree.Object, as reflect.Type) {
-	if as.Kind() == reflect.Map {
-		for key, value := range object {
-			object[key] = convert(value, as.Elem())
-		}
-	}
-	if as.Kind() != reflect.Struct {
-		return
-	}
-	for field := range as.Fields() {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if field.Anonymous && name == "" {
-			convertFields(object, field.Type)
-		} else if value, ok := object[name]; ok {
-			object[name] = convert(value, field.Type)
-		}
-	}
-}
-
-func asText(value any) string {
-	switch value := value.(type) {
-	case int64:
-		return strconv.FormatInt(value, 10)
-	case float64:
-		return strconv.FormatFloat(value, 'g', -1, 64)
-	}
-	return fmt.Sprint(value)
 }
 
 // plain makes one line of a decoder's message, without the names of Go's types.

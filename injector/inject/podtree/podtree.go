@@ -8,9 +8,7 @@
 package podtree
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -109,17 +107,4 @@ func Named(list []any, name string) int {
 		object, ok := item.(Object)
 		return ok && object["name"] == name
 	})
-}
-
-// Into reads a tree as a value of Go, such as a corev1.Pod. Fields that its type does not know are
-// passed over.
-func Into(o Object, to any) error {
-	data, err := json.Marshal(o)
-	if err != nil {
-		return err
-	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, to); err != nil {
-		return fmt.Errorf("read as %T: %w", to, err)
-	}
-	return nil
 }

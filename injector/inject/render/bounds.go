@@ -30,15 +30,19 @@ const (
 
 // run keeps the books of one execution.
 type run struct {
+	data     Data
 	work     int
 	depth    int // of templates that call each other
-	textWork int // of String on the largest structure there is
+	textWork int // of String on the largest structure there is; 0 before it is asked for
 }
 
 // bookkeeping are the functions that the walk has put into the text, and those that compare.
 func (r *run) bookkeeping() template.FuncMap {
 	functions := r.comparisons()
 	functions[workName] = func(n, texts int) (string, error) {
+		if texts > 0 && r.textWork == 0 { // few templates call String
+			r.textWork = textWork(r.data)
+		}
 		return "", r.spend(n + texts*r.textWork)
 	}
 	functions[enterName] = r.enter

@@ -116,7 +116,7 @@ func (t *Template) Execute(data Data) (text []byte, err error) {
 			text, err = nil, fmt.Errorf("template %q: cannot be executed: %v", t.name, r)
 		}
 	}()
-	r := &run{textWork: textWork(data)}
+	r := &run{data: data}
 	functions := r.bookkeeping()
 	for _, c := range t.functions {
 		functions[c.name] = c.bind(r).Interface()

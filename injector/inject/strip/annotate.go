@@ -95,8 +95,8 @@ func (c *command) value(flag string) string {
 
 // same reports whether what holds for an annotation is what another value of it would be.
 func same(was redirect.Reading, value string, open []uint16) bool {
-	if len(was.Mistakes) > 0 {
-		return false
+	if len(was.Mistakes) > 0 || was.Value == value {
+		return len(was.Mistakes) == 0
 	}
 	read := func(text string) *redirect.Policy {
 		var p redirect.Policy

@@ -112,7 +112,8 @@ func TestWhatDoesNotCountMayDiffer(t *testing.T) {
 func TestEveryAnnotationIsCarriedOrAnothersBusiness(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{keyStatus: true, "sidecar.istio.io/inject": true, keyStatusPort: true,
-		keyBypass: true, keyExcludeUIDs: true, traffic + "kubevirtInterfaces": true}
+		keyBypass: true, keyExcludeUIDs: true, traffic + "kubevirtInterfaces": true,
+		redirect.StrippedAnnotation: true}
 	for _, row := range carried {
 		known[row.key] = true
 	}

@@ -99,7 +99,7 @@ func TestWhyIstioInitStays(t *testing.T) {
 			"without it the pod is not redirected, since its istio-init container programs the " +
 				"rules: mend that, or leave istio-init in"}},
 		"a pod that cannot be read": {meshed(line, annotation("a", "b"), spec("x", "containers")),
-			[]string{"read the pod: read as *kubepod.Pod: json: cannot unmarshal string into Go " +
+			[]string{"read the pod: json: cannot unmarshal string into Go " +
 				"struct field Spec.spec.containers of type []kubepod.Container: correct the field"}},
 		"beyond the node's reach": {meshed(line, spec(true, "hostNetwork"),
 			spec("kata-qemu", "runtimeClassName")), []string{

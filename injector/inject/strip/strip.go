@@ -15,6 +15,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -66,6 +67,16 @@ func reason(format string, args ...any) string {
 // not told is what it does by itself, whatever cfg has instead.
 func Strip(pod podtree.Object, cfg redirect.Config) (
 	stripped podtree.Object, found bool, err error) {
+	stripped, found, err = Owned(pod, cfg)
+	if found && err == nil {
+		stripped = podtree.Clone(stripped)
+	}
+	return stripped, found, err
+}
+
+// Owned is Strip for a pod that is the caller's own: what comes back may have parts of it.
+func Owned(pod podtree.Object, cfg redirect.Config) (
+	stripped podtree.Object, found bool, err error) {
 	named := func(list string) int {
 		return podtree.Named(podtree.List(pod, "spec", list), initContainer)
 	}
@@ -95,8 +106,7 @@ func without(pod podtree.Object, at int, cfg redirect.Config) (podtree.Object, [
 	if len(reasons) > 0 {
 		return nil, reasons
 	}
-	stripped := podtree.Clone(pod)
-	drop(stripped, at)
+	stripped := drop(pod, at)
 	facts, err := factsOf(stripped)
 	if err != nil {
 		return nil, []string{reason("read the pod: %v: correct the field", err)}
@@ -107,21 +117,27 @@ func without(pod podtree.Object, at int, cfg redirect.Config) (podtree.Object, [
 	if len(reasons) > 0 {
 		return nil, reasons
 	}
-	facts, err = factsOf(stripped)
-	if err != nil {
-		return nil, []string{reason("read the pod without it: %v: correct the field", err)}
-	}
+	// Nothing else of the facts has changed since.
+	maps.Copy(facts.Annotations, podtree.Strings(stripped, "metadata", "annotations"))
 	return stripped, command.judge(facts, cfg, asked.open)
 }
 
-// drop removes an init container, and the list if it was the only one.
-func drop(pod podtree.Object, at int) {
-	inits := slices.Delete(podtree.List(pod, "spec", "initContainers"), at, at+1)
-	if len(inits) == 0 {
-		podtree.Delete(pod, "spec", "initContainers")
-		return
+// drop returns the pod without an init container, and without the list if it was the only one. What
+// is changed afterwards, the annotations, is a copy, too; the rest is the pod's.
+func drop(pod podtree.Object, at int) podtree.Object {
+	pod = maps.Clone(pod)
+	for _, path := range [][]string{{"spec"}, {"metadata"}, {"metadata", "annotations"}} {
+		if part := podtree.Map(pod, path...); part != nil {
+			podtree.Set(pod, maps.Clone(part), path...)
+		}
 	}
-	podtree.Set(pod, inits, "spec", "initContainers")
+	inits := slices.Clone(podtree.List(pod, "spec", "initContainers"))
+	if len(inits) == 1 {
+		podtree.Delete(pod, "spec", "initContainers")
+		return pod
+	}
+	podtree.Set(pod, slices.Delete(inits, at, at+1), "spec", "initContainers")
+	return pod
 }
 
 // factsOf returns what decides about a pod, which may be a template and have no name yet. The

@@ -146,9 +146,8 @@ func TestWhatTheFlagsSayBecomesAnnotations(t *testing.T) {
 	t.Parallel()
 	for _, row := range rows() {
 		before := podtree.Clone(row.pod)
-		want := podtree.Clone(row.pod)
-		left := podtree.List(want, "spec", "initContainers")
-		drop(want, podtree.Named(left, "istio-init"))
+		left := podtree.List(row.pod, "spec", "initContainers")
+		want := podtree.Clone(drop(row.pod, podtree.Named(left, "istio-init")))
 		for key, value := range row.want {
 			podtree.Set(want, value, "metadata", "annotations", key)
 		}
@@ -294,5 +293,20 @@ func TestWhatTheClusterHasCountsBesideTheFlags(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: annotations (-want +got):\n%s", line, diff)
 		}
+	}
+}
+
+// What Strip returns can be changed without changing the pod that it was given.
+func TestWhatIsReturnedIsACopy(t *testing.T) {
+	t.Parallel()
+	pod := meshed(seed003)
+	before := podtree.Clone(pod)
+	got := stripped(t, pod, redirect.Defaults())
+	for _, item := range podtree.List(got, "spec", "containers") {
+		item.(podtree.Object)["image"] = "another"
+	}
+	podtree.Set(got, "another", "metadata", "annotations", keyStatus)
+	if diff := cmp.Diff(before, pod); diff != "" {
+		t.Errorf("the pod that was given (-before +after):\n%s", diff)
 	}
 }
