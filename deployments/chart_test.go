@@ -188,7 +188,7 @@ func TestArguments(t *testing.T) {
 				Spec.Template.Spec.Containers[0].Args
 			for _, args := range [][]string{run,
 				append([]string{"uninstall", "--stay"}, run[1:]...), withdraw} {
-				if err := accept(t, args); err != nil {
+				if err := installer.accept(t, args); err != nil {
 					t.Errorf("%v: %v", args, err)
 				}
 			}
@@ -627,6 +627,28 @@ func TestImage(t *testing.T) {
 	}
 }
 
+// TestPackage holds what is delivered: what templates read, and nothing of Go's.
+func TestPackage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if out, err := helm(t, "package", "chart", "--destination="+dir); err != nil {
+		t.Fatal(out, err)
+	}
+	out, err := command("tar", "-tzf", filepath.Join(dir, "sidecar-cni-0.1.0.tgz")).Output()
+	if err != nil {
+		t.Fatal(told(err))
+	}
+	for _, want := range []string{"platforms.yaml", "injector-alerts.yaml", "injection/config.yaml",
+		"injection/mesh.yaml", "injection/values.yaml"} {
+		if !strings.Contains(string(out), "sidecar-cni/"+want+"\n") {
+			t.Errorf("it lacks %s:\n%s", want, out)
+		}
+	}
+	if strings.Contains(string(out), ".go\n") {
+		t.Errorf("it has programs:\n%s", out)
+	}
+}
+
 // TestNotes shows them, as an administrator sees them.
 func TestNotes(t *testing.T) {
 	t.Parallel()
@@ -635,23 +657,34 @@ func TestNotes(t *testing.T) {
 		"mesh": {"kubectl -n mesh rollout status", "kubectl label namespace mesh pod-security.kubernetes.io/enforce=privileged",
 			"set tool.live to false"},
 	} {
-		out, err := helm(t, "install", "sidecar-cni", "chart", "--namespace="+namespace, "--dry-run=client", "--output=json", someImage,
-			fmt.Sprintf("--set=tool.live=%t", namespace == "mesh"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var release struct {
-			Info struct {
-				Notes string `json:"notes"`
-			} `json:"info"`
-		}
-		if err := json.Unmarshal([]byte(out), &release); err != nil {
-			t.Fatal(err)
-		}
+		notes := notesOf(t, namespace, fmt.Sprintf("tool.live=%t", namespace == "mesh"))
 		for _, want := range wants {
-			if !strings.Contains(release.Info.Notes, want) {
-				t.Errorf("namespace %s: want %q\n%s", namespace, want, release.Info.Notes)
+			if !strings.Contains(notes, want) {
+				t.Errorf("namespace %s: want %q\n%s", namespace, want, notes)
 			}
 		}
 	}
+}
+
+// notesOf are those of an installation.
+func notesOf(t *testing.T, namespace string, values ...string) string {
+	t.Helper()
+	args := []string{"install", "sidecar-cni", "chart", "--namespace=" + namespace,
+		"--dry-run=client", "--output=json", someImage}
+	for _, v := range values {
+		args = append(args, "--set="+v)
+	}
+	out, err := helm(t, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var release struct {
+		Info struct {
+			Notes string `json:"notes"`
+		} `json:"info"`
+	}
+	if err := json.Unmarshal([]byte(out), &release); err != nil {
+		t.Fatal(err)
+	}
+	return release.Info.Notes
 }

@@ -41,6 +41,10 @@ var definitions = []struct {
 	}},
 	{"github.com/k8snetworkplumbingwg/network-attachment-definition-client@v1.7.7",
 		[]string{"artifacts/networks-crd.yaml"}},
+	{"github.com/cert-manager/cert-manager@v1.19.1", []string{
+		"deploy/crds/cert-manager.io_certificates.yaml",
+		"deploy/crds/cert-manager.io_issuers.yaml",
+	}},
 	{"github.com/openshift/api@v0.0.0-20260420151639-34e60874783e", []string{
 		"payload-manifests/crds/0000_03_config-operator_01_securitycontextconstraints.crd.yaml",
 	}},
@@ -59,6 +63,16 @@ kind: Namespace
 metadata:
   name: baseline
   labels: {pod-security.kubernetes.io/enforce: baseline}
+---
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: istio-system
+---
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: probes
 ---
 apiVersion: v1
 kind: Namespace
@@ -142,6 +156,8 @@ func TestControlPlane(t *testing.T) {
 		"guard.requiredPlugin=true")
 	t.Run("Pod Security", func(t *testing.T) { podSecurity(t, c) })
 	t.Run("rights", func(t *testing.T) { reviews(t, c) })
+	t.Run("the injector's rights", func(t *testing.T) { injectorReviews(t, c) })
+	t.Run("what is switched off", func(t *testing.T) { switchedOff(t, c) })
 	t.Run("policies", func(t *testing.T) { policed(t, c) })
 	t.Run("pods that require the guard", func(t *testing.T) { requiring(t, c) })
 	t.Run("pods that change", func(t *testing.T) { changing(t, c) })
@@ -206,9 +222,10 @@ func plainManifests(t *testing.T, c *cluster.Cluster) {
 
 // podSecurity creates what the DaemonSet and the Job would, in namespaces of each level.
 func podSecurity(t *testing.T, c *cluster.Cluster) {
-	objects := scenario{"", "mesh", nil}.objects(t)
+	objects := scenario{"", "mesh", injecting()}.objects(t)
 	d := as[appsv1.DaemonSet](t, find(t, objects, "DaemonSet", "sidecar-cni"))
 	j := as[batchv1.Job](t, find(t, objects, "Job", "sidecar-cni-uninstall"))
+	pods := podsOf(t, objects)
 	for _, x := range []struct {
 		name, namespace string
 		template        corev1.PodTemplateSpec
@@ -220,10 +237,16 @@ func podSecurity(t *testing.T, c *cluster.Cluster) {
 		{"uninstall's Job where the notes' label is", "mesh", j.Spec.Template, ""},
 		{"uninstall's Job under restricted", "restricted", j.Spec.Template,
 			"host namespaces (hostNetwork=true)"},
+		{"the injector under restricted", "restricted", pods["Deployment sidecar-cni-injector"], ""},
+		{"certify's Job under restricted", "restricted", pods["Job sidecar-cni-certify"], ""},
+		{"withdraw's Job where the notes' label is", "mesh",
+			pods["Job sidecar-cni-injector-withdraw"], ""},
+		{"the test's pod under restricted", "restricted", pods["Pod sidecar-cni-test"], ""},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: x.template.ObjectMeta, Spec: x.template.Spec}
-			pod.GenerateName, pod.Spec.ServiceAccountName = "try-", "default"
+			pod.Name, pod.Namespace, pod.GenerateName = "", "", "try-"
+			pod.Spec.ServiceAccountName = "default"
 			made, err := c.Client().CoreV1().Pods(x.namespace).Create(t.Context(), pod,
 				metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			switch {

@@ -93,7 +93,8 @@ func TestSecurityPage(t *testing.T) {
 		}
 	}
 	for _, account := range []string{"sidecar-cni", "sidecar-cni-plugin", "sidecar-cni-uninstall",
-		"sidecar-cni-tool"} {
+		"sidecar-cni-tool", "sidecar-cni-injector", "sidecar-cni-certify",
+		"sidecar-cni-injector-withdraw"} {
 		slices.Sort(have[account])
 		if diff := cmp.Diff(have[account], documented(t, account)); diff != "" {
 			t.Errorf("%s (-the role +the page):\n%s", account, diff)
@@ -300,4 +301,53 @@ func sections(page string) (names []string) {
 			""), " ", "-"))
 	}
 	return names
+}
+
+// TestInjectorPage holds what docs/injector.md says to type and to look for.
+func TestInjectorPage(t *testing.T) {
+	t.Parallel()
+	text := page(t, "injector.md")
+	alerts := readPage(t, "chart/injector-alerts.yaml")
+	for _, name := range regexp.MustCompile(`SidecarCNI\w+`).FindAllString(text, -1) {
+		if !strings.Contains(alerts, "alert: "+name+"\n") {
+			t.Errorf("there is no alert %s", name)
+		}
+	}
+	// What goes before an uninstallation is a hook, which kubectl would apply with all the rest.
+	for line := range strings.SplitSeq(text, "\n") {
+		if strings.HasPrefix(line, "helm template ") && !strings.Contains(line, "--no-hooks") &&
+			!strings.Contains(line, "--show-only") {
+			t.Errorf("%s: it would uninstall", line)
+		}
+	}
+	if !strings.Contains(text, "\nhelm template ") {
+		t.Error("it does not say how the manifests come about")
+	}
+	deleted := deletedBy(text)
+	for _, o := range (scenario{"", "kube-system", injecting("injector.strip.enabled=true")}).
+		objects(t) {
+		name := strings.ToLower(o.GetKind()) + " " + o.GetName()
+		if o.GetAnnotations()["helm.sh/hook"] == "" && strings.Contains(name, " sidecar-cni-inject") &&
+			!deleted[name] {
+			t.Errorf("nobody deletes %s", name)
+		}
+	}
+}
+
+// deletedBy are the objects, as "kind name", that the commands of a page delete.
+func deletedBy(text string) map[string]bool {
+	all := map[string]bool{}
+	for line := range strings.SplitSeq(strings.ReplaceAll(text, " \\\n", " "), "\n") {
+		words := strings.Fields(line)
+		at := slices.Index(words, "delete")
+		if at < 0 || at == len(words)-1 || words[0] != "kubectl" {
+			continue
+		}
+		for kind := range strings.SplitSeq(words[at+1], ",") {
+			for _, name := range words[at+2:] {
+				all[kind+" "+name] = true
+			}
+		}
+	}
+	return all
 }

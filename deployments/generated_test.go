@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
 
@@ -71,7 +73,7 @@ There is one installation in a cluster: nodes have one chain. Names are fixed, s
 ` + "`--reset-then-reuse-values`" + ` keeps what you have set and takes what is new in this chart; ` + "`--reuse-values`" + ` would leave that out.
 During an upgrade each node keeps its old agent until the new one is ready. Uninstalling has each node take itself out first,
 waits for that as long as ` + "`uninstall.timeout`" + ` says, and prints what is left. If the waiting itself fails, as without the right to
-pull the image, nothing is deleted: look at the Job sidecar-cni-uninstall, and uninstall again, or with ` + "`--no-hooks`" + ` and
+pull the image, nothing is deleted: look at the Job sidecar-cni-uninstall, and at sidecar-cni-injector-withdraw before it, and uninstall again, or with ` + "`--no-hooks`" + ` and
 then the nodes by hand. Where pods require [the guard](../../docs/guard.md#what-it-costs), take their annotation away first: after an
 uninstallation they would get no container.
 
@@ -92,6 +94,42 @@ Without Helm:
 
 The [manifests](../manifests) are this chart with its defaults but for the image, which has to be set in both of them; they are
 a base for kustomize, too. Before they are deleted, apply ` + "`manifests/uninstall.yaml`" + `; it begins with the commands.
+
+## The injector
+
+    helm upgrade sidecar-cni ./chart --namespace kube-system --reset-then-reuse-values --set injector.enabled=true \
+      --set injector.values.global.proxy.image=YOUR-REGISTRY/your-proxy:1.0
+    kubectl label namespace NAMESPACE istio-injection=enabled
+
+puts a proxy into the pods that are created in that namespace; [docs/inject.md](../../docs/inject.md) has the template and its
+values, [injection](injection) what is delivered. Where a control plane has its configuration in ConfigMaps, the injector reads those:
+` + "`injector.configMaps.injector=istio-system/istio-sidecar-injector` and `injector.configMaps.mesh=istio-system/istio`" + `. With
+` + "`injector.strip.enabled=true`" + ` it takes istio-init out of pods that another injector has filled.
+
+By ` + "`injector.certificates.mode=own`" + ` a Job makes an authority, in the Secret sidecar-cni-injector-ca, before anything else is created, and
+has the webhook configurations name it afterwards. Until then pods that are to be injected are refused. An uninstallation leaves
+the Secret: ` + "`kubectl delete secret sidecar-cni-injector-ca`" + `.
+
+Uninstalling and switching off take the webhook configurations away first, so that no pod waits for somebody who is gone. What is
+switched off by ` + "`helm rollback`" + ` is not: Helm runs the hooks of the revision that it goes back to. Set ` + "`injector.enabled=false`" + ` instead.
+
+Without Helm the objects, the Job and what goes first are applied one after the other:
+
+    helm template sidecar-cni ./chart --namespace kube-system --no-hooks --values YOUR-VALUES | kubectl apply -f -
+    helm template sidecar-cni ./chart --namespace kube-system --show-only templates/certify.yaml --values YOUR-VALUES > certify.yaml
+    kubectl apply -f certify.yaml
+    kubectl --namespace kube-system wait --for=condition=complete --timeout=3m job/sidecar-cni-certify
+    kubectl delete -f certify.yaml
+
+and it is switched off by
+
+    kubectl delete mutatingwebhookconfiguration --ignore-not-found sidecar-cni-inject zzz-sidecar-cni-strip
+
+before its objects are deleted.
+
+    helm test sidecar-cni --namespace kube-system
+
+runs a pod in the namespace ` + "`test.namespace`" + `, which ends well if its traffic is redirected. It needs no injector.
 
 ## What the agent may
 
@@ -150,27 +188,31 @@ func values(t *testing.T) []value {
 		t.Fatal(err)
 	}
 	var all []value
-	var about []string
-	outer, within := "", false
+	var about, outer []string // outer are the keys that hold the next line's
+	within := -1              // the depth of a value whose lines follow
 	for line := range strings.Lines(string(data)) {
-		line = strings.TrimRight(line, "\n")
 		if comment, ok := strings.CutPrefix(strings.TrimSpace(line), "# "); ok {
 			about = append(about, comment)
 			continue
 		}
 		key := valueKey.FindStringSubmatch(line)
-		switch {
-		case key == nil:
-		case key[1] == "" && len(about) > 0:
-			outer, within = "", true
-			all = append(all, value{key[2], show(t, initial[key[2]]), strings.Join(about, " ")})
-		case key[1] == "":
-			outer, within = key[2], false
-		case !within && len(about) == 0:
-			t.Errorf("values.yaml: %s.%s has no comment", outer, key[2])
-		case !within:
-			all = append(all, value{outer + "." + key[2],
-				show(t, initial[outer].(map[string]any)[key[2]]), strings.Join(about, " ")})
+		if key == nil {
+			about = nil
+			continue
+		}
+		depth := len(key[1]) / 2
+		if within >= 0 && depth > within {
+			continue
+		}
+		path := slices.Concat(outer[:min(depth, len(outer))], []string{key[2]})
+		outer, within = path, -1
+		if len(about) > 0 {
+			within = depth
+			found, _, _ := unstructured.NestedFieldNoCopy(initial, path...)
+			all = append(all, value{strings.Join(path, "."), show(t, found),
+				strings.Join(about, " ")})
+		} else if strings.TrimSpace(line) != key[2]+":" {
+			t.Errorf("values.yaml: %s has no comment", strings.Join(path, "."))
 		}
 		about = nil
 	}
@@ -189,24 +231,11 @@ func show(t *testing.T, v any) string {
 // TestSchemaKnowsEveryValue, and no other.
 func TestSchemaKnowsEveryValue(t *testing.T) {
 	t.Parallel()
-	type object struct {
-		Properties map[string]json.RawMessage `json:"properties"`
-	}
-	var schema object
+	var schema property
 	read(t, "chart/values.schema.json", &schema)
-	known := map[string]bool{}
-	for key, raw := range schema.Properties {
-		var inner object
-		if err := json.Unmarshal(raw, &inner); err != nil {
-			t.Fatal(err)
-		}
-		known[key] = true
-		for part := range inner.Properties {
-			known[key+"."+part] = true
-		}
-	}
+	known := schema.paths("")
 	for _, v := range values(t) {
-		if !known[v.path] {
+		if !slices.Contains(known, v.path) {
 			t.Errorf("values.schema.json does not know %s", v.path)
 		}
 	}
@@ -217,4 +246,21 @@ func TestSchemaKnowsEveryValue(t *testing.T) {
 			t.Errorf("values.yaml does not have %s", key)
 		}
 	}
+}
+
+// A property is a value of the schema.
+type property struct {
+	Properties map[string]json.RawMessage `json:"properties"`
+}
+
+// paths lists the values within it.
+func (p property) paths(prefix string) (all []string) {
+	for key, raw := range p.Properties {
+		var inner property
+		all = append(all, prefix+key)
+		if json.Unmarshal(raw, &inner) == nil { // false is one, too: no such key
+			all = append(all, inner.paths(prefix+key+".")...)
+		}
+	}
+	return all
 }

@@ -116,7 +116,19 @@ var everything = []string{
 	"image.pullSecrets[0].name=registry",
 	"pluginConf.dnsCapture=all", "apiServer=https://kube.example:6443", "maxSurge=2",
 	"extraEnv[0].name=HTTPS_PROXY", "revisionHistoryLimit=3",
+	"injector.enabled=true", "injector.strip.enabled=true", "injector.guard=none",
+	"injector.configMaps.injector=istio-system/istio-sidecar-injector",
+	"injector.configMaps.mesh=istio-system/istio",
 }
+
+// injecting switches the injector on, with the one value that has no default.
+func injecting(values ...string) []string {
+	return append([]string{"injector.enabled=true",
+		"injector.values.global.proxy.image=registry.example/proxy:1"}, values...)
+}
+
+// somePEM looks like a certificate.
+const somePEM = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
 
 // scenarios are the defaults, each platform with what it brings, and everything at once.
 func scenarios() []scenario {
@@ -131,6 +143,16 @@ func scenarios() []scenario {
 			[]string{"guard.socket=/run/containerd/nri.sock"}},
 		{"standalone", "mesh", []string{"way=standalone", "multusConfDir=/etc/multus",
 			"attachment.namespace=mesh"}},
+		{"injection", "mesh", injecting()},
+		{"injection everywhere, by cert-manager", "mesh", injecting(
+			"injector.inject.namespaces=all", "injector.certificates.mode=certManager")},
+		{"another issuer", "mesh", injecting("injector.certificates.mode=certManager",
+			"injector.certificates.issuer.name=mesh",
+			"injector.certificates.issuer.kind=ClusterIssuer")},
+		{"stripping only, by files", "mesh", []string{"injector.enabled=true",
+			"injector.inject.enabled=false", "injector.strip.enabled=true",
+			"injector.certificates.mode=files", "injector.certificates.secret=tls",
+			"injector.certificates.caBundle=" + somePEM}},
 	}
 	all = append(all,
 		scenario{"k3s before its fixed path", "mesh",
@@ -215,30 +237,41 @@ func agent(t *testing.T, d *appsv1.DaemonSet) corev1.Container {
 	return containers[0]
 }
 
-// installer is the program of the image.
-var installer = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "sidecar-cni-deployments-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "sidecar-cni-installer")
-	_, err = command("go", "build", "-o", path, "../installer").Output()
-	return path, told(err)
-})
+// A program is one of the image's, built when it is first needed.
+type program func() (string, error)
+
+var (
+	installer = builds("installer")
+	injector  = builds("injector")
+)
+
+func builds(folder string) program {
+	return sync.OnceValues(func() (string, error) {
+		dir, err := os.MkdirTemp("", "sidecar-cni-deployments-")
+		if err != nil {
+			return "", err
+		}
+		path := filepath.Join(dir, "sidecar-cni-"+folder)
+		_, err = command("go", "build", "-o", path, "../"+folder).Output()
+		return path, told(err)
+	})
+}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	code := m.Run()
-	if path, err := installer(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
+	for _, p := range []program{installer, injector} {
+		if path, err := p(); err == nil {
+			_ = os.RemoveAll(filepath.Dir(path))
+		}
 	}
 	os.Exit(code)
 }
 
-// accept has the program read its command line and explain itself: it does not get to work.
-func accept(t *testing.T, args []string) error {
+// accept has a program read its command line and explain itself: it does not get to work.
+func (p program) accept(t *testing.T, args []string) error {
 	t.Helper()
-	path, err := installer()
+	path, err := p()
 	if err != nil {
 		t.Fatal(err)
 	}

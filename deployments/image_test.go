@@ -108,6 +108,7 @@ func TestMakeImage(t *testing.T) {
 	folders := []string{filepath.Dir(makeImage(t)), filepath.Dir(makeImage(t))}
 	for name, want := range map[string]content{
 		"sidecar-cni": {"/sidecar-cni-installer", []string{"sidecar-cni 0555 0",
+			"sidecar-cni-injector 0555 0",
 			"sidecar-cni-installer 0555 0", "sidecarctl 0555 0"}},
 		"sidecarctl": {"/sidecarctl", []string{"sidecarctl 0555 0"}},
 	} {
@@ -139,8 +140,9 @@ type content struct {
 	files      []string
 }
 
-// mostOfAnArchitecture is what the compressed layers of one architecture may come to.
-const mostOfAnArchitecture = 30 << 20
+// mostOfAnArchitecture is what the compressed layers of one architecture may come to. The injector
+// is in the agent's image since each node has that already when a pod's validation is to start.
+const mostOfAnArchitecture = 32 << 20
 
 // contents looks at the image of an architecture.
 func contents(t *testing.T, image archive, d descriptor, want content) {

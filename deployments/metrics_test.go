@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"sigs.k8s.io/yaml"
+	"github.com/google/go-cmp/cmp"
 )
 
 // A metric is one that the agent has, as its source says.
@@ -23,20 +24,20 @@ type metric struct {
 	labels []string
 }
 
+// programs are the folders of those that have metrics and write Events.
+var programs = []string{"../installer", "../injector", "../daemon"}
+
 // metrics finds what is registered: prometheus.GaugeOpts{Name: ...}, and the names of the labels
 // behind it.
 func metrics(t *testing.T) map[string]metric {
 	t.Helper()
 	all := map[string]metric{}
-	err := filepath.WalkDir("../installer", func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	for _, file := range sources(t) {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
-		ast.Inspect(file, func(n ast.Node) bool {
+		ast.Inspect(parsed, func(n ast.Node) bool {
 			if call, ok := n.(*ast.CallExpr); ok && len(call.Args) > 0 {
 				if name, kind := options(call.Args[0]); name != "" {
 					all[name] = metric{kind, texts(call.Args[1:])}
@@ -44,16 +45,38 @@ func metrics(t *testing.T) map[string]metric {
 			}
 			return true
 		})
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	if len(all) < 15 {
 		t.Fatalf("found %d metrics only: %v", len(all), all)
 	}
 	all["process_resident_memory_bytes"] = metric{kind: "Gauge"}
 	return all
+}
+
+// sources lists the files of the programs.
+func sources(t *testing.T) (files []string) {
+	t.Helper()
+	for _, folder := range programs {
+		err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+				files = append(files, path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
+}
+
+// apiServers are metrics of the API server, as k8s.io/apiserver/pkg/admission/metrics has them.
+var apiServers = map[string]metric{
+	"apiserver_admission_webhook_rejection_count": {"Counter",
+		[]string{"name", "type", "operation", "error_type", "rejection_code"}},
+	"apiserver_admission_webhook_fail_open_count": {"Counter", []string{"name", "type"}},
+	"apiserver_admission_webhook_admission_duration_seconds": {"Histogram",
+		[]string{"name", "type", "operation", "rejected"}},
 }
 
 // options reads prometheus.CounterOpts and the like.
@@ -93,16 +116,36 @@ func texts(expressions []ast.Expr) []string {
 	return all
 }
 
-// alerts are those of the chart.
+// alerts are those of a file.
 type alerts struct {
 	Groups []struct {
-		Rules []struct {
-			Alert       string            `json:"alert"`
-			Expr        string            `json:"expr"`
-			Labels      map[string]string `json:"labels"`
-			Annotations map[string]string `json:"annotations"`
-		} `json:"rules"`
+		Rules []alert `json:"rules"`
 	} `json:"groups"`
+}
+
+// An alert is one of them.
+type alert struct {
+	Alert       string            `json:"alert"`
+	Expr        string            `json:"expr"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// ruleFiles are the files of alerts, by the PrometheusRule that has each.
+var ruleFiles = map[string]string{"sidecar-cni": "chart/alerts.yaml",
+	"sidecar-cni-injector": "chart/injector-alerts.yaml"}
+
+// everyAlert are those of the chart.
+func everyAlert(t *testing.T) (all []alert) {
+	t.Helper()
+	for _, file := range ruleFiles {
+		var rules alerts
+		read(t, file, &rules)
+		for _, g := range rules.Groups {
+			all = append(all, g.Rules...)
+		}
+	}
+	return all
 }
 
 // panels are those of the dashboard.
@@ -130,7 +173,9 @@ var given = []string{"node", "namespace", "pod", "job", "instance", "le"}
 // to what the agent has.
 func TestExpressions(t *testing.T) {
 	t.Parallel()
-	known, used := metrics(t), map[string]bool{}
+	ours, used := metrics(t), map[string]bool{}
+	known := maps.Clone(ours)
+	maps.Copy(known, apiServers)
 	for _, u := range uses(t, expressions(t)) {
 		name := u.Metric
 		m, ok := known[name]
@@ -157,7 +202,7 @@ func TestExpressions(t *testing.T) {
 	}
 	unseen := []string{"sidecar_cni_dropped_records_total",
 		"sidecar_cni_repair_last_pass_timestamp_seconds"}
-	for name := range known {
+	for name := range ours {
 		if !used[name] && !slices.Contains(unseen, name) {
 			t.Errorf("neither an alert nor the dashboard shows %s", name)
 		}
@@ -166,13 +211,9 @@ func TestExpressions(t *testing.T) {
 
 func expressions(t *testing.T) []string {
 	t.Helper()
-	var rules alerts
-	read(t, "chart/alerts.yaml", &rules)
 	var all []string
-	for _, g := range rules.Groups {
-		for _, r := range g.Rules {
-			all = append(all, r.Expr)
-		}
+	for _, r := range everyAlert(t) {
+		all = append(all, r.Expr)
 	}
 	var board panels
 	read(t, "chart/dashboards/sidecar-cni.json", &board)
@@ -215,10 +256,8 @@ var variable = regexp.MustCompile(`\$labels\.(\w+)|\{\{(\w+)\}\}`)
 // TestAlertsSayWhatToDo, and name only labels that their expressions leave.
 func TestAlertsSayWhatToDo(t *testing.T) {
 	t.Parallel()
-	var rules alerts
-	read(t, "chart/alerts.yaml", &rules)
 	events := eventReasons(t)
-	for _, r := range rules.Groups[0].Rules {
+	for _, r := range everyAlert(t) {
 		text := r.Annotations["summary"] + r.Annotations["description"]
 		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) ||
 			r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
@@ -243,9 +282,7 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 // end.
 func TestNodesThatAreNotAmiss(t *testing.T) {
 	t.Parallel()
-	var rules alerts
-	read(t, "chart/alerts.yaml", &rules)
-	for _, r := range rules.Groups[0].Rules {
+	for _, r := range everyAlert(t) {
 		if r.Alert != "SidecarCNINodeNotReady" {
 			continue
 		}
@@ -258,24 +295,18 @@ func TestNodesThatAreNotAmiss(t *testing.T) {
 	t.Error("there is no alert about nodes")
 }
 
-// eventReasons are those that the agent's source has.
+// eventReasons are those that the programs' source has.
 func eventReasons(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
-	for _, pattern := range []string{"../installer/*.go", "../installer/*/*.go"} {
-		files, err := filepath.Glob(pattern)
+	for _, file := range sources(t) {
+		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, file := range files {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, match := range regexp.MustCompile(`"(Sidecar[A-Z][a-zA-Z]+)"`).
-				FindAllStringSubmatch(string(data), -1) {
-				all[match[1]] = true
-			}
+		for _, match := range regexp.MustCompile(`"(Sidecar[A-Z][a-zA-Z]+)"`).
+			FindAllStringSubmatch(string(data), -1) {
+			all[match[1]] = true
 		}
 	}
 	return all
@@ -309,19 +340,13 @@ func TestDashboardFits(t *testing.T) {
 func TestRenderedAlerts(t *testing.T) {
 	t.Parallel()
 	objects := scenario{"", "mesh", everything}.objects(t)
-	rules := find(t, objects, "PrometheusRule", "sidecar-cni")
-	have, err := yaml.Marshal(rules.Object["spec"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want any
-	read(t, "chart/alerts.yaml", &want)
-	wanted, err := yaml.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(wanted) != string(have) {
-		t.Errorf("the PrometheusRule is not alerts.yaml:\n%s", have)
+	for name, file := range ruleFiles {
+		var want any
+		read(t, file, &want)
+		have := find(t, objects, "PrometheusRule", name).Object["spec"]
+		if diff := cmp.Diff(want, have); diff != "" {
+			t.Errorf("PrometheusRule %s (-%s +rendered):\n%s", name, file, diff)
+		}
 	}
 	board, err := os.ReadFile("chart/dashboards/sidecar-cni.json")
 	if err != nil {

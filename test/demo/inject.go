@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
-	"github.com/sidecar-cni/sidecar-cni/deployments/injection"
+	"github.com/sidecar-cni/sidecar-cni/deployments/chart/injection"
 )
 
 // manifest is what the app's author writes.

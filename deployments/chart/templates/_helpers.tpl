@@ -109,3 +109,19 @@ app.kubernetes.io/component: agent
 {{- range $d }}{{ $sum = add $sum (mul (trimSuffix (regexFind "[hms]" .) . | int) (get (dict "h" 3600 "m" 60 "s" 1) (regexFind "[hms]" .))) }}{{ end -}}
 {{- $sum -}}
 {{- end -}}
+
+{{/* The pods of Jobs, and of the test. Any node will do that is not known to be down. Without the last two, which match no taint,
+the API server would add that those are put up with for five minutes. */}}
+{{- define "sidecar-cni.tolerations" -}}
+- {operator: Exists, effect: NoSchedule}
+- {key: node.kubernetes.io/not-ready, operator: Equal, value: never, effect: NoExecute}
+- {key: node.kubernetes.io/unreachable, operator: Equal, value: never, effect: NoExecute}
+{{- end -}}
+
+{{/* What Pod Security "restricted" asks of a container, beside what its pod says. */}}
+{{- define "sidecar-cni.restricted" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 
-	"github.com/sidecar-cni/sidecar-cni/deployments/injection"
+	"github.com/sidecar-cni/sidecar-cni/deployments/chart/injection"
 	"github.com/sidecar-cni/sidecar-cni/injector/inject"
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/config"
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
