@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +25,18 @@ func (c *Cluster) Client() kubernetes.Interface { return c.client }
 
 // Kubeconfig returns the path of an administrator's kubeconfig, as programs find it that Run runs.
 func (c *Cluster) Kubeconfig() string { return admin }
+
+// Listen opens a TCP port of this process in the control plane's network until the test ends: the
+// API server can call it, as a webhook for one. The address has no names.
+func (c *Cluster) Listen(t testing.TB, address string) net.Listener {
+	t.Helper()
+	l, err := c.site.listen(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
 
 // Try runs a program beside the control plane, in its network, and returns its standard output. It
 // finds the files of the real machine, /run and /proc excepted, and kubectl.

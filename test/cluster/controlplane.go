@@ -46,6 +46,8 @@ func (c *Cluster) launchControlPlane(t testing.TB) {
 		"--service-account-key-file="+pki+"accounts.key",
 		"--service-account-signing-key-file="+pki+"accounts.key",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		// No kube-proxy runs here: a webhook's Service is called by the addresses of its pods.
+		"--enable-aggregator-routing",
 		"--allow-privileged")
 	c.controllers = c.process(c.site, "kube-controller-manager",
 		answers(c.site, "https://127.0.0.1:10257/healthz"),

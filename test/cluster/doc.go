@@ -36,7 +36,9 @@
 //
 // Be aware:
 //   - Nothing listens on the real machine: Config, Client and Kubectl make their connections from
-//     the control plane's network, and other programs need Try, with the Kubeconfig that is there.
+//     the control plane's network, Listen opens ports there, and other programs need Try, with the
+//     Kubeconfig that is there.
+//   - The API server calls webhooks that are named by a Service at their pods' addresses.
 //   - There are no registries: Load images, and say imagePullPolicy: Never.
 //   - There is no cluster DNS: ClusterDNS is where the kubelet tells pods to ask.
 //   - A path from File, ConfDir and BinDir holds until the node's next reboot.

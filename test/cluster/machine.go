@@ -146,6 +146,15 @@ func (m *machine) dial(ctx context.Context, network, address string) (conn net.C
 	return conn, err
 }
 
+// listen opens a port in the machine's network.
+func (m *machine) listen(address string) (l net.Listener, err error) {
+	err = m.enter(unix.CLONE_NEWNET, func() error {
+		l, err = net.Listen("tcp", address)
+		return err
+	})
+	return l, err
+}
+
 // links returns a way to the machine's interfaces.
 func (m *machine) links() (h *netlink.Handle, err error) {
 	err = m.enter(unix.CLONE_NEWNET, func() error {

@@ -21,7 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/sidecar-cni/sidecar-cni/deployments/injection"
+	"github.com/sidecar-cni/sidecar-cni/deployments/chart/injection"
 	"github.com/sidecar-cni/sidecar-cni/injector/inject"
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/config"
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
@@ -178,6 +178,10 @@ func (r *toolRig) webPod(t *testing.T, containers ...string) *corev1.Pod {
 	return r.ready(t, &pod)
 }
 
+// someBytes are sent by who calls through haproxy: it gives up on a caller that has nothing to send
+// and says so before the call was passed on.
+const someBytes = "1000"
+
 // expectProxied holds that calls to and from a pod pass its proxy, which has no rights.
 func (r *toolRig) expectProxied(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
@@ -190,10 +194,10 @@ func (r *toolRig) expectProxied(t *testing.T, pod *corev1.Pod) {
 	peer := r.pods["node0"]
 	// The proxy is ready and answers for an app that does not listen yet: the pod has no probe.
 	r.Await(t, "the app's answer", func(context.Context) error {
-		_, err := tryLines[talk](r.rig, peer, "call", "tcp", app(pod.Status.PodIP))
+		_, err := tryLines[talk](r.rig, peer, "call", "tcp", app(pod.Status.PodIP), someBytes)
 		return err
 	})
-	out := lines[talk](t, r.rig, pod, "call", "tcp", app(peer.Status.PodIP))[0]
+	out := lines[talk](t, r.rig, pod, "call", "tcp", app(peer.Status.PodIP), someBytes)[0]
 	r.expectSeen(t, pod, sighting{15001, out.Me, app(peer.Status.PodIP)})
 	r.expectSeen(t, pod, sighting{15006, peer.Status.PodIP, app(pod.Status.PodIP)})
 }

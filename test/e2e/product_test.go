@@ -179,7 +179,7 @@ func ours(metrics string) string {
 // agent returns the agent of a node, the youngest if there are two.
 func (r *rig) agent(ctx context.Context, n *cluster.Node) (*corev1.Pod, error) {
 	pods, err := r.Client().CoreV1().Pods(home).List(ctx, metav1.ListOptions{
-		LabelSelector: "app.kubernetes.io/name=" + release,
+		LabelSelector: "app.kubernetes.io/name=" + release + ",app.kubernetes.io/component=agent",
 		FieldSelector: "spec.nodeName=" + n.Name,
 	})
 	if err != nil {
@@ -199,8 +199,13 @@ func (r *rig) agent(ctx context.Context, n *cluster.Node) (*corev1.Pod, error) {
 	return found, nil
 }
 
+// metricsOf are those of an agent's pod, or of an injector's.
 func (r *rig) metricsOf(ctx context.Context, pod *corev1.Pod) (string, error) {
-	out, err := r.Client().CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, "9466",
+	port := "9466"
+	if pod.Labels["app.kubernetes.io/component"] == "injector" {
+		port = "9467"
+	}
+	out, err := r.Client().CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, port,
 		"metrics", nil).DoRaw(ctx)
 	return string(out), err
 }
@@ -227,6 +232,12 @@ func (r *rig) metric(ctx context.Context, n *cluster.Node, name string,
 	if err != nil {
 		return 0, err
 	}
+	return sumOf(text, name, words...)
+}
+
+// sumOf adds up the samples of a name in a text of Prometheus' format whose labels contain all
+// words.
+func sumOf(text, name string, words ...string) (float64, error) {
 	sum := 0.0
 next:
 	for line := range strings.Lines(text) {

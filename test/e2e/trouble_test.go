@@ -234,7 +234,7 @@ func byHand(t *testing.T) (lines []string) {
 // and none fails.
 func (r *rig) agentKilled(t *testing.T) {
 	s := r.stream(t, "killed", time.Second, small)
-	end := time.NewTimer(time.Minute)
+	end := time.NewTimer(30 * time.Second)
 	defer end.Stop()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"strconv"
@@ -15,8 +16,9 @@ import (
 )
 
 const (
-	appPort = 8080
-	timeout = 5 * time.Second
+	appPort   = 8080
+	probePort = 8081
+	timeout   = 5 * time.Second
 )
 
 // Answer is what an app says: its pod, who called it and at which address. What it was sent comes
@@ -45,6 +47,9 @@ func serveApp(lines *json.Encoder) error {
 	if err != nil {
 		return err
 	}
+	if err := serveProbes(); err != nil {
+		return err
+	}
 	if err := lines.Encode(Ready{name}); err != nil {
 		return err
 	}
@@ -61,6 +66,18 @@ func serveApp(lines *json.Encoder) error {
 		}
 	}()
 	return answerPackets(name, packets)
+}
+
+// serveProbes says on a port of its own, over HTTP, that the app is well.
+func serveProbes() error {
+	l, err := net.Listen("tcp", fmt.Sprintf(":%d", probePort))
+	if err != nil {
+		return err
+	}
+	server := &http.Server{ReadHeaderTimeout: timeout,
+		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+	go func() { _ = server.Serve(l) }() // the prober notices
+	return nil
 }
 
 // answer hears the caller out and sends back what it heard.

@@ -1,6 +1,7 @@
 // Actor is every program that the pods of the end-to-end tests run, one for each role:
 //
-//	actor app                        answers TCP and UDP on port 8080: who it is, and who called
+//	actor app                        answers TCP and UDP on port 8080: who it is, and who called;
+//	                                 and HTTP probes on port 8081
 //	actor call NETWORK ADDRESS ...   calls an app and prints the answer
 //	actor ask SERVER NAME            asks a server of names; "-" is the first of /etc/resolv.conf
 //	actor dns                        a server of names, which answers who asked
