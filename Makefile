@@ -15,7 +15,7 @@ REBOOTS  ?= 10
 WRITES   ?= 50
 
 # program=folder; a folder that is not there yet is passed over
-programs := sidecar-cni=plugin sidecar-cni-installer=installer sidecarctl=sidecarctl
+programs := sidecar-cni=plugin sidecar-cni-installer=installer sidecar-cni-injector=injector sidecarctl=sidecarctl
 
 lint      := go tool -modfile=tools/go.mod golangci-lint
 summarize := go run ./test/summary
@@ -97,11 +97,14 @@ test: ## all tests, none from the cache; those on the kernel need root
 	$(needs) test
 	go test -count=1 -json -timeout 20m $(ARGS) $(PACKAGES) | $(summarize)
 
-# One test program at a time: each has clusters of its own, which take what the machine has.
+# Those of e2e are the tests in files with that tag; the others of their packages are make test's. One test program at a time:
+# each has clusters of its own, which take what the machine has.
+tagged = $$(grep -rl '^//go:build e2e' --include='*_test.go' test/cluster deployments test/e2e | xargs sed -n 's/^func \(Test[^(]*\)(t .*/\1/p' | paste -sd'|')
+
 e2e: ## a real cluster: kubelets on two generations of containerd, our chart and image; needs root; RUN=name picks
 	$(needs) e2e
 	go run ./test/cluster/setup
-	go test -tags e2e -count=1 -p 1 -json -timeout 45m $(if $(RUN),-run '$(RUN)') $(ARGS) ./test/cluster/... ./deployments/... ./test/e2e/... | $(summarize)
+	go test -tags e2e -count=1 -p 1 -json -timeout 45m -run "$(or $(RUN),^($(tagged))$$)" $(ARGS) ./test/cluster/... ./deployments/... ./test/e2e/... | $(summarize)
 
 # What is to be read is what it measured, which the summary of a run that passes leaves out.
 soak: ## a node rebooted REBOOTS (10) times, an entry taken out WRITES (50) times, what the guard costs; needs root
