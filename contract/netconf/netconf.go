@@ -69,9 +69,10 @@ var Settings = []Setting{
 	},
 	{
 		Key: "agentSocket", Initial: `"` + names.RunDir + "/" + names.AgentSocket + `"`,
-		Form:  "an absolute path",
-		About: "The socket of the node agent, which is asked first about a pod that may be ours.",
-		read:  value(func(c *Conf) *string { return &c.AgentSocket }, filepath.IsAbs),
+		Form: "an absolute path",
+		About: "The socket of the node agent. A pod that may be ours is looked for in `pods` beside " +
+			"it, then asked for there.",
+		read: value(func(c *Conf) *string { return &c.AgentSocket }, filepath.IsAbs),
 	},
 	{
 		Key: "kubeconfig", Initial: `"` + names.ConfDir + "/" + names.CredentialsDir + "/" +

@@ -69,10 +69,21 @@ type Outcome struct {
 
 	Outcome string             `json:"outcome"`           // such as redirected, skipped, Failed
 	Reason  string             `json:"reason,omitempty"`  // of a skip or a failure
-	Message string             `json:"message,omitempty"` // of a failure: the runtime's answer
+	Source  string             `json:"source,omitempty"`  // one of those below; what told of the pod
+	Message string             `json:"message,omitempty"` // see docs/agent-protocol.md
 	Notices []string           `json:"notices,omitempty"` // for the pod's owner: each is an Event
 	Phases  map[string]float64 `json:"phases,omitempty"`  // how long each took, in seconds
 }
 
 // Failed is the Outcome of a command that returned an error.
 const Failed = "failed"
+
+// The sources of what a pod is.
+const (
+	SourceRuntime   = "runtime"    // what the call itself told
+	SourceRecord    = "record"     // what ADD recorded; of CHECK only
+	SourceFile      = "file"       // the pod's file (contract/podfile), while it was fresh
+	SourceAgent     = "agent"      // the agent's socket
+	SourceAPI       = "api"        // the API server
+	SourceStaleFile = "stale_file" // the pod's file, when agent and API server were silent
+)
