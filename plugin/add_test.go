@@ -65,7 +65,7 @@ func TestAPodThatIsOursIsRedirected(t *testing.T) {
 	}
 	told.Phases = nil
 	if diff := cmp.Diff(agent.Outcome{Command: "ADD", Namespace: "shop", Name: "web-0", UID: uid,
-		Outcome: "redirected"}, told); diff != "" {
+		Outcome: "redirected", Source: "agent"}, told); diff != "" {
 		t.Errorf("the agent was told (-want +got):\n%s", diff)
 	}
 }
@@ -542,7 +542,7 @@ func TestTheAgentHearsOfARefusal(t *testing.T) {
 	told.Phases = nil
 	want := agent.Outcome{
 		Command: "ADD", Namespace: "shop", Name: "web-0", UID: uid, Outcome: "failed",
-		Reason: "bad_annotations", Message: r.err.Msg,
+		Reason: "bad_annotations", Source: "agent", Message: r.err.Msg,
 	}
 	if diff := cmp.Diff(want, told); diff != "" {
 		t.Errorf("the agent was told (-want +got):\n%s", diff)

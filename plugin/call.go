@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -55,6 +56,7 @@ type outcome struct {
 	word     string
 	reason   string
 	path     string // which source answered what the pod is
+	stale    string // why that was a file that is not fresh; "" if it was not
 	uid      string // of the pod that it found
 	backend  string
 	problems []redirect.Problem
@@ -121,7 +123,8 @@ func (p *plugin) verb(command string, do verb) func(*skel.CmdArgs) error {
 func (p *plugin) deps(conf netconf.Conf) deps {
 	log := newLogger(p.stderr, conf.LogLevel, "")
 	d := deps{
-		sources: podsource.Sources{AgentSocket: conf.AgentSocket, Kubeconfig: conf.Kubeconfig},
+		sources: podsource.Sources{AgentSocket: conf.AgentSocket, Kubeconfig: conf.Kubeconfig,
+			PodFiles: filepath.Dir(conf.AgentSocket)},
 		records: record.Dir(conf.StateDir), log: log, logOurs: log,
 	}
 	if conf.LogFile != "" {
@@ -157,8 +160,8 @@ func finish(c call, d deps, o outcome, err error) error {
 	report := protocol.Outcome{
 		Command: c.command, Namespace: c.pod.Namespace, Name: c.pod.Name,
 		UID:     cmp.Or(o.uid, c.pod.UID),
-		Outcome: o.word, Reason: o.reason, Message: message, Notices: o.notices,
-		Phases: map[string]float64{},
+		Outcome: o.word, Reason: o.reason, Source: o.path, Message: cmp.Or(message, o.stale),
+		Notices: o.notices, Phases: map[string]float64{},
 	}
 	for phase, took := range o.phases {
 		report.Phases[phase] = took.Seconds()

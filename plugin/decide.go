@@ -39,11 +39,17 @@ func ask(ctx context.Context, c call, d deps, o *outcome) (redirect.Decision, er
 	began := time.Now()
 	found, err := d.sources.Find(ctx, c.pod)
 	o.took("find", began)
+	if found.PassedOver != nil {
+		d.logOurs.Debug("passed over pod file", zap.Error(found.PassedOver))
+	}
 	if err != nil {
 		o.ours = true
 		return redirect.Decision{}, cmp.Or(c.wrong(), err)
 	}
 	o.path, o.uid = found.From, found.UID
+	if o.stale = found.Warning; o.stale != "" {
+		o.warnings = append(o.warnings, o.stale)
+	}
 	pod := c.fromRuntime().Complete(found.Pod)
 	decision, err := redirect.Decide(pod, c.conf.Redirect)
 	if err == nil && decision.AskHandler {
@@ -59,7 +65,7 @@ func ask(ctx context.Context, c call, d deps, o *outcome) (redirect.Decision, er
 		o.skip(decision.Skip)
 		return decision, nil
 	}
-	o.ours, o.warnings = true, decision.Warnings
+	o.ours, o.warnings = true, append(o.warnings, decision.Warnings...)
 	d.logOurs.Debug("found pod", zap.String("path", found.From),
 		zap.Any("annotations", pod.Annotations))
 	switch wrong := c.wrong(); {

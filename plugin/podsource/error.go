@@ -53,6 +53,12 @@ func (e *Error) Error() string {
 		e.Took.Round(time.Millisecond), classWords[e.Class], e.Agent, e.API, e.Remedy)
 }
 
+// staleWarning is what is said if the pod's file stood in for the sources that failed so.
+func (e *Error) staleWarning() string {
+	return fmt.Sprintf("%s (%v): its file was taken, which is stale: agent: %v; API server: %v; "+
+		"remedy: %s", e.What, e.Took.Round(time.Millisecond), e.Agent, e.API, e.Remedy)
+}
+
 // Unwrap returns what the sources said.
 func (e *Error) Unwrap() []error { return []error{e.Agent, e.API} }
 

@@ -3,7 +3,9 @@ package podsource
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,6 +21,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
 	"github.com/sidecar-cni/sidecar-cni/test/agent"
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
+	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
 var web = Ref{Namespace: "shop", Name: "web-0", UID: "5d1c"}
@@ -76,7 +79,7 @@ var agentBehaviours = map[string]behaviour{
 
 var apiBehaviours = map[string]behaviour{
 	"right": {func(_ *testing.T, w *world) { w.api.Put(meshed("5d1c")) }, nil},
-	"slow":  {broken(apiserver.Slow(2 * time.Second)), nil},
+	"slow":  {broken(apiserver.Slow(1500 * time.Millisecond)), nil},
 	"hangs": {broken(apiserver.Hang),
 		[]string{"no answer in time", "reaches https://api.test:6443"}},
 	"reset": {broken(apiserver.Reset),
@@ -196,9 +199,37 @@ func renewedToken(t *testing.T, w *world) {
 	})
 }
 
-func TestEveryPairOfSourcesEndsInTimeAndSaysWhy(t *testing.T) {
-	t.Parallel()
-	rows := strings.Split(strings.TrimSpace(outcomes), "\n")
+// outcomesWithStaleFile are those of a pod that has a file for which nobody vouches.
+//
+//nolint:dupword // a table
+const outcomesWithStaleFile = `
+agent:       away        hangs       nonsense    unsynced    knows-none another-uid right
+right        api         api         api         api         api        api         agent
+slow         api         api         api         api         api        api         agent
+hangs        stale_file  stale_file  stale_file  stale_file  gone       gone        agent
+reset        stale_file  stale_file  stale_file  stale_file  gone       gone        agent
+renewed      api         api         api         stale_file  api        api         agent
+401          stale_file  stale_file  stale_file  stale_file  gone       gone        agent
+no-account   stale_file  stale_file  stale_file  stale_file  gone       gone        agent
+403          stale_file  stale_file  stale_file  stale_file  gone       gone        agent
+404          gone        gone        gone        gone        gone       gone        agent
+appears      api         api         api         api         api        api         agent
+409          stale_file  stale_file  stale_file  stale_file  gone       gone        agent
+429-ends     api         stale_file  api         api         api        api         agent
+429          stale_file  stale_file  stale_file  stale_file  gone       gone        agent
+503-ends     api         api         api         api         api        api         agent
+500          stale_file  stale_file  stale_file  stale_file  gone       gone        agent
+cert         stale_file  stale_file  stale_file  stale_file  gone       gone        agent
+another-uid  gone        gone        gone        gone        gone       gone        agent
+refused      stale_file  stale_file  stale_file  stale_file  gone       gone        agent
+`
+
+// A pair is what the two sources do, and what is to come of it.
+type pair struct{ agent, api, want string }
+
+func pairs(t *testing.T, table string) (all []pair) {
+	t.Helper()
+	rows := strings.Split(strings.TrimSpace(table), "\n")
 	if got, want := len(rows)-1, len(apiBehaviours); got != want {
 		t.Fatalf("the table has %d rows for %d behaviours of the API server", got, want)
 	}
@@ -206,39 +237,82 @@ func TestEveryPairOfSourcesEndsInTimeAndSaysWhy(t *testing.T) {
 	for _, row := range rows[1:] {
 		cells := strings.Fields(row)
 		for i, want := range cells[1:] {
-			t.Run("agent "+agents[i]+", API server "+cells[0], func(t *testing.T) {
+			all = append(all, pair{agents[i], cells[0], want})
+		}
+	}
+	return all
+}
+
+// files are what the agent may have written down before it does what it does.
+var files = map[string]func(w *world){
+	"none": func(w *world) { w.files.Put(meshed("a1da"), ""); w.files.Refresh(0) },
+	"stale": func(w *world) {
+		w.files.Put(meshed("5d1c"), "")
+		w.files.Refresh(0)
+		w.files.Abandon()
+	},
+	"fresh": func(w *world) { w.files.Put(meshed("5d1c"), ""); w.files.Refresh(0) },
+}
+
+func TestEveryPairOfSourcesEndsInTimeAndSaysWhy(t *testing.T) {
+	t.Parallel()
+	netns.RequireRoot(t) // whose the files are
+	for state, table := range map[string]string{
+		"none": outcomes, "stale": outcomesWithStaleFile, "fresh": outcomes,
+	} {
+		for _, p := range pairs(t, table) {
+			if state == "fresh" {
+				p.want = FromFile
+			}
+			name := fmt.Sprintf("file %s, agent %s, API server %s", state, p.agent, p.api)
+			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				synctest.Test(t, func(t *testing.T) { checkPair(t, agents[i], cells[0], want) })
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t)
+					files[state](w)
+					w.checkPair(t, p)
+				})
 			})
 		}
 	}
 }
 
-func checkPair(t *testing.T, agentDoes, apiDoes, want string) {
-	w := newWorld(t)
-	agentBehaviours[agentDoes].set(t, w)
-	apiBehaviours[apiDoes].set(t, w)
+func (w *world) checkPair(t *testing.T, p pair) {
+	agentBehaviours[p.agent].set(t, w)
+	apiBehaviours[p.api].set(t, w)
 	found, took, err := w.find(t, web)
-	if took >= 10*time.Second {
+	if took >= 10*time.Second || p.want == FromStaleFile && took > 3*time.Second ||
+		p.want == FromFile && took > 0 {
 		t.Errorf("it took %v, past the deadline", took)
 	}
-	if want == FromAgent || want == FromAPI {
-		if diff := cmp.Diff(Found{Pod: facts(t, meshed("5d1c")), UID: "5d1c", From: want},
+	warning := found.Warning
+	found.Warning = ""
+	switch p.want {
+	case FromStaleFile:
+		checkWords(t, errors.New(warning), slices.Concat([]string{"pod shop/web-0 (", "): its file was taken"},
+			agentBehaviours[p.agent].words, apiBehaviours[p.api].words)...)
+		fallthrough
+	case FromAgent, FromAPI, FromFile:
+		if diff := cmp.Diff(Found{Pod: facts(t, meshed("5d1c")), UID: "5d1c", From: p.want},
 			found); diff != "" || err != nil {
 			t.Errorf("error %v, found (-want +got):\n%s", err, diff)
 		}
-		return
+	default:
+		checkFailure(t, p, err)
 	}
+}
+
+func checkFailure(t *testing.T, p pair, err error) {
 	var failure *Error
 	if !errors.As(err, &failure) {
-		t.Fatalf("found %v, error %v; want an error of class %q", found, err, want)
+		t.Fatalf("error %v; want one of class %q", err, p.want)
 	}
-	if failure.Class != Class(want) {
-		t.Errorf("class %q, want %q: %v", failure.Class, want, err)
+	if failure.Class != Class(p.want) {
+		t.Errorf("class %q, want %q: %v", failure.Class, p.want, err)
 	}
 	words := append([]string{"read pod shop/web-0 (", "; remedy: " + failure.Remedy},
-		agentBehaviours[agentDoes].words...)
-	if apiWords := apiBehaviours[apiDoes].words; failure.Class != Gone {
+		agentBehaviours[p.agent].words...)
+	if apiWords := apiBehaviours[p.api].words; failure.Class != Gone {
 		words = append(words, apiWords...)
 	}
 	checkWords(t, err, words...)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/test/agent"
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
+	"github.com/sidecar-cni/sidecar-cni/test/podfiles"
 )
 
 // A network is a machine's sockets in memory. Connections through it do not leave a synctest
@@ -175,19 +176,23 @@ func (l *listener) String() string { return l.address }
 // A world is all that the plugin can ask. Nobody in it knows any pod.
 type world struct {
 	network network
+	run     string // the agents' run directory
+	files   *podfiles.Files
 	api     *apiserver.Server
 	agent   *agent.Server
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	n := network{}
-	return &world{network: n, api: apiserver.Serve(t, n.listen(apiAddress)),
+	n, run := network{}, t.TempDir()
+	return &world{network: n, run: run, files: podfiles.New(t, run),
+		api:   apiserver.Serve(t, n.listen(apiAddress)),
 		agent: agent.Serve(t, n.listen(agentAddress))}
 }
 
 func (w *world) sources() Sources {
-	return Sources{AgentSocket: agentAddress, Kubeconfig: w.api.Kubeconfig(), Dial: w.network.dial}
+	return Sources{AgentSocket: agentAddress, Kubeconfig: w.api.Kubeconfig(), PodFiles: w.run,
+		Dial: w.network.dial}
 }
 
 // away makes the address refuse connections.

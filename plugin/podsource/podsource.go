@@ -1,11 +1,14 @@
-// Package podsource learns the facts of a pod for the plugin: from the node agent, which has them
-// in its cache, else from the API server.
+// Package podsource learns the facts of a pod for the plugin: from the file in which the node agent
+// has written them down, from the agent itself, which has them in its cache, else from the API
+// server.
 //
-//	sources := podsource.Sources{AgentSocket: conf.AgentSocket, Kubeconfig: conf.Kubeconfig}
+//	sources := podsource.Sources{AgentSocket: conf.AgentSocket, Kubeconfig: conf.Kubeconfig,
+//		PodFiles: filepath.Dir(conf.AgentSocket)}
 //	found, err := sources.Find(ctx, podsource.Ref{Namespace: "shop", Name: "web-0", UID: uid})
 //
-// It asks in rounds, with a growing, jittered pause between them. In each round the agent comes
-// first, since it may have come back; unless it hands out the pod, the API server is asked too.
+// A file that an agent vouches for at this moment is all that it takes. Otherwise it asks in
+// rounds, with a growing, jittered pause between them. In each round the agent comes first, since
+// it may have come back; unless it hands out the pod, the API server is asked too.
 //
 //	a round brought                        what becomes of it
 //	the pod                                found
@@ -18,11 +21,17 @@
 // An agent that says there is no such pod outweighs an API server that does not answer; an API
 // server that has the pod outweighs the agent.
 //
+// Where the pod has a file that nobody vouches for any more, all of that has 3 s, or a third of the
+// time if that is less. Then the file counts, with a warning, unless somebody has said that there
+// is no such pod, or another of that name: then it goes on without the file.
+//
 // Be aware:
 //   - ctx must have a deadline: without one, Find may ask forever.
 //   - A proxy named in the environment is not used: it is the container runtime's.
 //   - Kubeconfig, token and certificates are read anew at every try: who renews them needs to tell
 //     nobody.
+//   - A file that is a link, another's, too large, torn or about another pod is passed over as if
+//     there was none.
 //   - The mirror pod of a static pod has another uid than the runtime has. It counts as found.
 //
 // The agent's protocol is written down in docs/agent-protocol.md.
@@ -36,7 +45,9 @@ import (
 	"net"
 	"time"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/protocol"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
 )
 
 const (
@@ -44,14 +55,27 @@ const (
 	goneGrace    = 2500 * time.Millisecond
 	firstPause   = 50 * time.Millisecond // between two rounds; doubled each time
 	longestPause = time.Second
-	agentTimeout = time.Second // of one try, unless a third of the time that is left is less
-	apiTimeout   = 3 * time.Second
+	staleTimeout = 3 * time.Second // where there is a file that is not fresh
+)
+
+// A limit is how long one try may take: so long, or such a part of the time that is left.
+type limit struct {
+	most time.Duration
+	part time.Duration
+}
+
+var (
+	agentLimit = limit{most: time.Second, part: 3}
+	apiLimit   = limit{most: 3 * time.Second, part: 3}
+	// With a file to fall back on, one server that is slow is better waited for than asked again.
+	apiLimitWithFile = limit{most: apiLimit.most, part: 1}
 )
 
 // Sources are where the plugin asks.
 type Sources struct {
 	AgentSocket string // path
 	Kubeconfig  string // path
+	PodFiles    string // path of the agents' run directory, which has the pods' files; "" is none
 	Dial        Dial   // reaches both; nil is the network
 }
 
@@ -69,32 +93,53 @@ func (s Sources) dial(ctx context.Context, network, address string) (net.Conn, e
 type Found struct {
 	Pod  redirect.Pod // complete but for the nameservers
 	UID  string       // the object's; of a mirror pod not the one asked for
-	From string       // FromAgent or FromAPI
+	From string       // the source: one of those below
+
+	Warning    string // of FromStaleFile: why it had to be that
+	PassedOver error  // why the pod's file was not believed; nil if it was, or there is none
 }
 
 // The names of the sources.
 const (
-	FromAgent = "agent"
-	FromAPI   = "api"
+	FromFile      = protocol.SourceFile
+	FromAgent     = protocol.SourceAgent
+	FromAPI       = protocol.SourceAPI
+	FromStaleFile = protocol.SourceStaleFile
 )
 
 // Find asks until a source hands out the pod, no further try could help, or ctx ends. Its error is
-// an *Error.
+// an *Error; beside it, Found says why the file was passed over.
 func (s Sources) Find(ctx context.Context, ref Ref) (Found, error) {
 	if err := ref.validate(); err != nil {
 		return Found{}, &Error{Class: Rejected, What: ref.String(), Agent: errNotAsked, API: err,
 			Remedy: badRefRemedy}
+	}
+	f := s.readFile(ref)
+	if f.pod != nil && f.fresh {
+		return foundPod(f.pod, FromFile), nil
 	}
 	search := search{
 		what:     ref.String(),
 		askAgent: func(ctx context.Context) answer { return s.askAgent(ctx, ref) },
 		askAPI:   func(ctx context.Context) answer { return s.askAPI(ctx, ref.question()) },
 	}
-	found, from, err := search.run(ctx)
-	if err != nil {
-		return Found{}, err
+	if f.pod != nil {
+		search.readFile = func() file { return s.readFile(ref) }
 	}
-	return Found{Pod: found.pod.Facts(), UID: found.pod.Metadata.UID, From: from}, nil
+	answer, from, err := search.run(ctx)
+	if err != nil {
+		return Found{PassedOver: f.why}, err
+	}
+	found := foundPod(answer.pod, from)
+	found.PassedOver = f.why
+	if from == FromStaleFile {
+		found.Warning = search.failure().staleWarning()
+	}
+	return found, nil
+}
+
+func foundPod(pod *kubepod.Pod, from string) Found {
+	return Found{Pod: pod.Facts(), UID: pod.Metadata.UID, From: from}
 }
 
 // Handler asks the API server for the handler of a runtime class, which the source of the pod did
@@ -117,6 +162,8 @@ func (s Sources) Handler(ctx context.Context, class string) (string, error) {
 type search struct {
 	what             string
 	askAgent, askAPI func(context.Context) answer
+	readFile         func() file // nil: there is none to fall back on
+	fileAfter        time.Time   // when the file's turn is
 	began            time.Time
 	agent, api       answer
 	apiAfter         time.Time // the API server wants to be left alone until then
@@ -127,6 +174,10 @@ type search struct {
 // it.
 func (s *search) run(ctx context.Context) (answer, string, error) {
 	s.began = time.Now()
+	s.fileAfter = s.began.Add(staleTimeout)
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline)/3 < staleTimeout {
+		s.fileAfter = s.began.Add(time.Until(deadline) / 3)
+	}
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		round := time.Now()
 		if from := s.round(ctx); from == FromAgent {
@@ -134,23 +185,54 @@ func (s *search) run(ctx context.Context) (answer, string, error) {
 		} else if from == FromAPI {
 			return s.api, from, nil
 		}
-		if s.settled(round) || !wait(ctx, pause/2+rand.N(pause/2)) {
+		settled, rest := s.settled(round), pause/2+rand.N(pause/2)
+		if s.readFile != nil && (settled || time.Until(s.fileAfter) <= rest) {
+			if found, from := s.fallBack(); from != "" {
+				return found, from, nil
+			}
+		}
+		if settled || !wait(ctx, rest) {
 			return answer{}, "", s.failure()
 		}
+	}
+}
+
+// fallBack takes the file, unless somebody has said that there is no such pod. It is tried once,
+// and read anew: an agent that took over meanwhile may have brought it up to date, or removed it.
+func (s *search) fallBack() (found answer, from string) {
+	read := s.readFile
+	s.readFile = nil
+	if !s.gone.IsZero() {
+		return answer{}, ""
+	}
+	switch f := read(); {
+	case f.pod == nil:
+		return answer{}, ""
+	case f.fresh:
+		return answer{pod: f.pod}, FromFile
+	default:
+		return answer{pod: f.pod}, FromStaleFile
 	}
 }
 
 // round asks each source once, and returns the name of the one that has what is searched for; none
 // is "".
 func (s *search) round(ctx context.Context) string {
-	s.agent = ask(ctx, s.askAgent, agentTimeout, s.agent)
+	limit := apiLimit
+	if s.readFile != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, s.fileAfter)
+		defer cancel()
+		limit = apiLimitWithFile
+	}
+	s.agent = ask(ctx, s.askAgent, agentLimit, s.agent)
 	if s.agent.found() {
 		return FromAgent
 	}
 	if time.Now().Before(s.apiAfter) {
 		return ""
 	}
-	s.api = ask(ctx, s.askAPI, apiTimeout, s.api)
+	s.api = ask(ctx, s.askAPI, limit, s.api)
 	if s.api.found() {
 		return FromAPI
 	}
@@ -160,11 +242,11 @@ func (s *search) round(ctx context.Context) string {
 
 // ask makes one try, bounded so that the other source and further tries have their turn. That a
 // source was silent when it had to hurry says less than what it answered last.
-func ask(ctx context.Context, source func(context.Context) answer, bound time.Duration,
+func ask(ctx context.Context, source func(context.Context) answer, limit limit,
 	last answer) answer {
-	hurry := false
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline)/3 < bound {
-		bound, hurry = time.Until(deadline)/3, true
+	bound, hurry := limit.most, false
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline)/limit.part < bound {
+		bound, hurry = time.Until(deadline)/limit.part, true
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()

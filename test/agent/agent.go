@@ -45,6 +45,7 @@ type Outcome struct {
 	UID       string             `json:"uid"`
 	Outcome   string             `json:"outcome"`
 	Reason    string             `json:"reason"`
+	Source    string             `json:"source"`
 	Message   string             `json:"message"`
 	Notices   []string           `json:"notices"`
 	Phases    map[string]float64 `json:"phases"`
