@@ -18,6 +18,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/guard"
 	"github.com/sidecar-cni/sidecar-cni/installer/nodestatus"
 	"github.com/sidecar-cni/sidecar-cni/installer/pages"
+	"github.com/sidecar-cni/sidecar-cni/installer/podfiles"
 	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
 	"github.com/sidecar-cni/sidecar-cni/installer/repair"
 	"github.com/sidecar-cni/sidecar-cni/redirect/hostroot"
@@ -55,6 +56,8 @@ func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, erro
 	if d.classes, err = agent.NewClasses(config, log); err != nil {
 		return nil, err
 	}
+	d.files = podfiles.New(podfiles.Deps{Run: s.node.Dirs.Run, Pods: d.pods, Classes: d.classes,
+		Member: d.reconciler.Member, Registry: d.registry, Log: log})
 	d.shared = &agent.Shared{
 		Server: agent.NewServer(agent.Known{Pods: d.pods, Handler: d.classes.Handler}, d.events,
 			d.registry, log),
@@ -67,10 +70,6 @@ func (s *settings) assemble(ctx context.Context, log *zap.Logger) (*daemon, erro
 	return d, d.watchPods(s)
 }
 
-// hostProc shows the host's processes: the pod of the installer shares their namespace, if repair
-// is on.
-const hostProc = "/proc"
-
 // watchPods makes the parts that look into pods' namespaces: when they start, and while they run.
 func (d *daemon) watchPods(s *settings) error {
 	entry, err := d.reconciler.Entry()
@@ -81,7 +80,7 @@ func (d *daemon) watchPods(s *settings) error {
 		Mode:     repair.Mode(s.pods.mode),
 		Redirect: netconf.Parse(entry).Redirect,
 		Records:  record.Dir(s.node.Dirs.Records()),
-		HostProc: hostProc,
+		HostProc: "/proc", // the installer's pod shares the host's processes, if repair is on
 	}
 	if s.pods.label {
 		repairs.Label = repair.Label
@@ -93,9 +92,7 @@ func (d *daemon) watchPods(s *settings) error {
 	locks := &podns.Locks{}
 	d.repairer = repair.New(repairs, repair.Deps{
 		Backend: backend, Locks: locks,
-		Hold: func() bool {
-			return d.shown.Now().Why == reconcile.Reason(chain.OtherMesh)
-		},
+		Hold:         func() bool { return d.shown.Now().Why == reconcile.Reason(chain.OtherMesh) },
 		Ready:        func() bool { return d.shown.Now().Ready() },
 		NetworkFirst: func() bool { return d.seen.Load().networkFirst },
 		Pods:         d.pods.List, Handler: d.classes.Handler, Client: d.client, Events: d.events,
@@ -150,9 +147,8 @@ func (s *settings) newReconciler(client *rest.RESTClient,
 	cfg := s.node
 	cfg.Plugin.APIServer = cmp.Or(cfg.Plugin.APIServer, s.api.InCluster)
 	if cfg.Plugin.APIServer == "" {
-		return nil, errors.New(
-			"--api-server: not set, and KUBERNETES_SERVICE_HOST and _PORT are not in the " +
-				"environment")
+		return nil, errors.New("--api-server: not set, and KUBERNETES_SERVICE_HOST and _PORT are " +
+			"not in the environment")
 	}
 	sources := reconcile.Sources{
 		Node:    nodestatus.New(client, s.agent.node).Info,

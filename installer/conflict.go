@@ -50,8 +50,7 @@ func (d *daemon) checkConflict(ctx context.Context) time.Duration {
 		zap.String("reason", string(found.Why)), zap.Duration("pause", pause))
 	if d.conflict.Lasting() {
 		d.events.Warn(d.reference(), "SidecarChainConflict", fmt.Sprintf("%s: %s; another writer "+
-			"does this again and again; %s",
-			path, found.Text, reconcile.Remedy(conf, found.File)))
+			"does this again and again; %s", path, found.Text, reconcile.Remedy(conf, found.File)))
 	}
 	if pause == 0 {
 		return 0

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/podfile"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/test/cgroup"
 )
@@ -54,13 +56,14 @@ func cidrs(size int) string {
 	return strings.TrimSuffix(b.String(), ",")
 }
 
+const excluded = "traffic.sidecar.istio.io/excludeOutboundIPRanges"
+
 // largest fills a pod up with what add returns, as much as the API server takes.
 func largest(t *testing.T, pod *corev1.Pod, add func(*corev1.Pod, int)) *corev1.Pod {
 	t.Helper()
 	status := pod.Annotations["sidecar.istio.io/status"]
 	if _, ok := pod.Annotations["sidecar.istio.io/status"]; ok {
-		const key = "traffic.sidecar.istio.io/excludeOutboundIPRanges"
-		pod.Annotations[key] = cidrs(largestAnnotations - len(key) - len(status) - 100)
+		pod.Annotations[excluded] = cidrs(largestAnnotations - len(excluded) - len(status) - 100)
 	}
 	for pod.Size() < largestPod-4<<10 {
 		add(pod, largestPod-2<<10-pod.Size())
@@ -104,6 +107,11 @@ func TestANodeFullOfTheLargestPods(t *testing.T) {
 						corev1.Container{Name: name, Image: "a"})
 				}
 			}},
+		"large files": {fullNode, http.StatusOK, func(p *corev1.Pod, n int) {
+			p.Annotations[excluded] = cidrs(60 << 10)
+			one := corev1.EnvVar{Name: "A", Value: strings.Repeat("x", n-100)}
+			proxyOf(p).Env = append(proxyOf(p).Env, one)
+		}},
 		"arguments, and no sidecar": {fullNode, http.StatusOK, func(p *corev1.Pod, n int) {
 			delete(p.Annotations, "sidecar.istio.io/status")
 			p.Spec.Containers[0].Args = append(p.Spec.Containers[0].Args,
@@ -129,7 +137,8 @@ func TestANodeFullOfTheLargestPods(t *testing.T) {
 					r.api.Put(&one)
 				}
 				group := cgroup.New(t, chartLimit(t))
-				d := r.startBy(group.Command, "--repair", "report")
+				run := onTmpfs(t)
+				d := r.startBy(group.Command, "--repair", "report", "--run-dir", run)
 				defer d.kill() // before the cgroup goes
 				until(t, "all pods are cached", func() bool {
 					return d.metric("sidecar_cni_cached_pods") == strconv.Itoa(kind.pods)
@@ -137,25 +146,44 @@ func TestANodeFullOfTheLargestPods(t *testing.T) {
 				until(t, "they were looked at", func() bool {
 					return d.metric(`sidecar_cni_repair_passes_total{result="complete"}`) != "0"
 				})
-				r.askForAll(kind.pods, kind.answer)
+				r.askForAll(filepath.Join(run, "agent.sock"), kind.pods, kind.answer)
+				until(t, "the files are fresh", func() bool {
+					return freshness(podfile.Dir(run)) == "fresh"
+				})
 				if kills := group.Kills(t); kills > 0 {
 					t.Errorf("the kernel ended %d processes", kills)
 				}
-				t.Logf("at most %d MiB", group.Most(t)>>20)
+				written := d.metric(`sidecar_cni_pod_files{state="written"}`)
+				if name == "large files" && (len(written) != 2 ||
+					d.metric(`sidecar_cni_pod_files{state="no_room"}`) == "0") {
+					t.Errorf("%s files: want so many that there is no room", written)
+				}
+				t.Logf("at most %d MiB, with %s files of pods", group.Most(t)>>20, written)
 			})
 		}
 	}
 }
 
+// onTmpfs makes a directory whose files count as their writer's memory, as those in /run do.
+func onTmpfs(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "run-") //nolint:usetesting // /tmp may be on a disk
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 // askForAll asks the agent for the pods of a full node, as many at a time as start together.
-func (r *rig) askForAll(pods, answer int) {
+func (r *rig) askForAll(socket string, pods, answer int) {
 	r.t.Helper()
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", r.path("run", "agent.sock"))
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
 	until(r.t, "the socket is there", func() bool {
-		_, err := os.Stat(r.path("run", "agent.sock"))
+		_, err := os.Stat(socket)
 		return err == nil
 	})
 	var all errgroup.Group

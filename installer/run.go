@@ -25,6 +25,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/installer/nodestatus"
 	"github.com/sidecar-cni/sidecar-cni/installer/pages"
+	"github.com/sidecar-cni/sidecar-cni/installer/podfiles"
 	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
 	"github.com/sidecar-cni/sidecar-cni/installer/repair"
 )
@@ -46,11 +47,12 @@ type daemon struct {
 	report   reportSettings
 	log      *zap.Logger
 
-	reconciler *reconcile.Reconciler // of reconcileLoop alone
+	reconciler *reconcile.Reconciler // of reconcileLoop alone, but for Member
 	client     *rest.RESTClient
 	object     *nodestatus.Node
 	pods       *agent.Pods
 	classes    *agent.Classes
+	files      *podfiles.Files
 	events     *events.Events
 	shared     *agent.Shared
 	repairer   *repair.Repairer
@@ -100,6 +102,7 @@ func (s *settings) runDaemon(ctx context.Context, log *zap.Logger, level zap.Ato
 	all, ctx := errgroup.WithContext(ctx)
 	all.Go(func() error { d.pods.Run(ctx); return nil })
 	all.Go(func() error { d.classes.Run(ctx); return nil })
+	all.Go(func() error { d.files.Run(ctx); return nil })
 	all.Go(func() error { d.events.Run(ctx); return nil })
 	all.Go(func() error { return d.shared.Run(ctx) })
 	all.Go(func() error {

@@ -81,6 +81,7 @@ func TestLibcniRunsTheChain(t *testing.T) {
 			d.says(200, "runs our entry")
 			until(t, "the agent answers",
 				func() bool { _, err := os.Stat(r.path("run", "agent.sock")); return err == nil })
+			r.untilFresh()
 
 			files, err := libcni.ConfFiles(r.path("conf"), []string{".conflist"})
 			r.must(err)
@@ -115,7 +116,7 @@ func TestLibcniRunsTheChain(t *testing.T) {
 				t.Errorf("rules: %v, %v", problems, err)
 			}
 			until(t, "the outcome is counted", func() bool {
-				return d.metric(`sidecar_cni_commands_total{command="ADD",outcome="redirected",reason=""}`) == "1"
+				return d.metric(`sidecar_cni_commands_total{command="ADD",outcome="redirected",reason="",source="file"}`) == "1"
 			})
 			host.Do(t, func() { err = cni.DelNetworkList(t.Context(), list, at) })
 			records, _ = record.Dir(r.path("run", "state")).List()

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -20,9 +21,10 @@ import (
 // Classes are the cluster's runtime classes, of which the handlers decide whether a pod's traffic
 // meets our rules.
 type Classes struct {
-	client *rest.RESTClient
-	store  cache.Store
-	log    *zap.Logger
+	client   *rest.RESTClient
+	store    *store
+	watching atomic.Pointer[cancelling] // the watch that is open
+	log      *zap.Logger
 }
 
 // NewClasses returns the runtime classes. There are none before Run has found them.
@@ -41,8 +43,9 @@ func NewClasses(config *rest.Config, log *zap.Logger) (*Classes, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Classes{client: client, store: cache.NewStore(cache.MetaNamespaceKeyFunc), log: log},
-		nil
+	c := &Classes{client: client, store: newStore(), log: log}
+	c.store.complete = func() { completed(&c.watching) }
+	return c, nil
 }
 
 // Run follows the API server until ctx ends. Without an answer, or the right to one, it asks again,
@@ -63,7 +66,17 @@ func (c *Classes) Run(ctx context.Context) {
 		WatchFuncWithContext: func(ctx context.Context,
 			options metav1.ListOptions) (watch.Interface, error) {
 			options.Watch = true
-			return request(options).Watch(ctx)
+			ctx, cancel := context.WithCancel(ctx)
+			events, err := request(options).Watch(ctx)
+			if err != nil {
+				cancel()
+				return nil, err
+			}
+			w := &cancelling{Interface: events, cancel: cancel, open: &c.watching}
+			w.listed.Store(options.SendInitialEvents == nil)
+			c.watching.Store(w)
+			_ = c.store.signal(nil) // Follows may be true now
+			return w, nil
 		},
 	}
 	reflector := cache.NewReflectorWithOptions(follow, &nodev1.RuntimeClass{}, c.store,
@@ -83,9 +96,16 @@ func (c *Classes) Run(ctx context.Context) {
 		}) // it ends with ctx
 }
 
-// longestClassPause is long: without the classes the plugin asks itself, for the few pods that name
-// one.
+// longestClassPause is long: without the classes the plugin asks, itself for the few pods that name
+// one, and the agent for the others, whose files are not fresh meanwhile.
 const longestClassPause = time.Minute
+
+// Follows reports whether Handler knows what the API server has, as far as it has said so: the
+// classes are listed, and the watch that tells of changes is open.
+func (c *Classes) Follows() bool { return c.store.synced() && follows(&c.watching) }
+
+// Changed signals whenever Handler may return something else than before.
+func (c *Classes) Changed() <-chan struct{} { return c.store.changed }
 
 // Handler returns the handler of a class, "" if it is not known.
 func (c *Classes) Handler(class string) string {

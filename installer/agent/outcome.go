@@ -108,8 +108,9 @@ func newOutcomes(reg prometheus.Registerer) *outcomes {
 	return &outcomes{
 		commands: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecar_cni_commands_total",
-			Help: "CNI commands that the plugin reported, by how they ended and why.",
-		}, []string{"command", "outcome", "reason"}),
+			Help: "CNI commands that the plugin reported, by how they ended and why, and by what " +
+				"told of the pod.",
+		}, []string{"command", "outcome", "reason", "source"}),
 		phases: promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
 			Name: "sidecar_cni_command_phase_duration_seconds",
 			Help: "How long the phases of the CNI commands took that the plugin reported.",
@@ -124,13 +125,13 @@ func newOutcomes(reg prometheus.Registerer) *outcomes {
 func (c *outcomes) count(o protocol.Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	labels := c.knownOutcomes.admit(o.Command, o.Outcome, o.Reason)
-	c.commands.WithLabelValues(labels[0], labels[1], labels[2]).Inc()
+	labels := c.knownOutcomes.admit(o.Command, o.Outcome, o.Reason, o.Source)
+	c.commands.WithLabelValues(labels[:]...).Inc()
 	for phase, took := range o.Phases {
 		if took < 0 || math.IsInf(took, 0) {
 			continue // a clock that was set back
 		}
-		labels := c.knownPhases.admit(o.Command, phase, "")
+		labels := c.knownPhases.admit(o.Command, phase, "", "")
 		c.phases.WithLabelValues(labels[0], labels[1]).Observe(took)
 	}
 }
@@ -138,12 +139,12 @@ func (c *outcomes) count(o protocol.Outcome) {
 // A vocabulary bounds how many combinations of words there are.
 type vocabulary struct {
 	most int
-	seen map[[3]string]bool
+	seen map[[4]string]bool
 }
 
 // admit returns the words, or others for them if they are no words or too many.
-func (v *vocabulary) admit(words ...string) [3]string {
-	labels := [3]string(words)
+func (v *vocabulary) admit(words ...string) [4]string {
+	labels := [4]string(words)
 	for i, word := range labels {
 		if !plain(word) {
 			labels[i] = other
@@ -153,10 +154,10 @@ func (v *vocabulary) admit(words ...string) [3]string {
 		return labels
 	}
 	if len(v.seen) >= v.most {
-		return [3]string{other, other, other}
+		return [4]string{other, other, other, other}
 	}
 	if v.seen == nil {
-		v.seen = map[[3]string]bool{}
+		v.seen = map[[4]string]bool{}
 	}
 	v.seen[labels] = true
 	return labels

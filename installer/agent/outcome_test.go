@@ -22,10 +22,11 @@ func TestOutcomesBecomeMetrics(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	c := newOutcomes(reg)
 	for _, o := range []protocol.Outcome{
-		{Command: "ADD", Outcome: "redirected",
+		{Command: "ADD", Outcome: "redirected", Source: protocol.SourceStaleFile,
 			Phases: map[string]float64{"find": .0003, "apply": 11}},
 		{Command: "ADD", Outcome: "redirected", Phases: map[string]float64{"find": .0002}},
-		{Command: "ADD", Outcome: "skipped", Reason: "not_injected"},
+		{Command: "ADD", Outcome: "skipped", Reason: "not_injected",
+			Source: protocol.SourceRuntime},
 		{Command: "DEL", Outcome: "a_word_of_next_year"},
 		{Command: "ADD", Outcome: "failed", Reason: "has spaces",
 			Phases: map[string]float64{"find": -1, "apply": math.Inf(1)}},
@@ -33,12 +34,13 @@ func TestOutcomesBecomeMetrics(t *testing.T) {
 		c.count(o)
 	}
 	const want = `
-# HELP sidecar_cni_commands_total CNI commands that the plugin reported, by how they ended and why.
+# HELP sidecar_cni_commands_total CNI commands that the plugin reported, by how they ended and why, and by what told of the pod.
 # TYPE sidecar_cni_commands_total counter
-sidecar_cni_commands_total{command="ADD",outcome="failed",reason="other"} 1
-sidecar_cni_commands_total{command="ADD",outcome="redirected",reason=""} 2
-sidecar_cni_commands_total{command="ADD",outcome="skipped",reason="not_injected"} 1
-sidecar_cni_commands_total{command="DEL",outcome="a_word_of_next_year",reason=""} 1
+sidecar_cni_commands_total{command="ADD",outcome="failed",reason="other",source=""} 1
+sidecar_cni_commands_total{command="ADD",outcome="redirected",reason="",source=""} 1
+sidecar_cni_commands_total{command="ADD",outcome="redirected",reason="",source="stale_file"} 1
+sidecar_cni_commands_total{command="ADD",outcome="skipped",reason="not_injected",source="runtime"} 1
+sidecar_cni_commands_total{command="DEL",outcome="a_word_of_next_year",reason="",source=""} 1
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want),
 		"sidecar_cni_commands_total"); err != nil {
@@ -113,22 +115,23 @@ func TestWordsAreBounded(t *testing.T) {
 	const told = 10 * mostOutcomes
 	for i := range told {
 		word := fmt.Sprintf("word_%d", i)
-		c.count(protocol.Outcome{Command: word, Outcome: word, Reason: word,
+		c.count(protocol.Outcome{Command: word, Outcome: word, Reason: word, Source: word,
 			Phases: map[string]float64{word: 1}})
 	}
-	c.count(protocol.Outcome{Command: "word_0", Outcome: "word_0", Reason: "word_0"})
+	c.count(protocol.Outcome{Command: "word_0", Outcome: "word_0", Reason: "word_0",
+		Source: "word_0"})
 	if got := testutil.CollectAndCount(c.commands); got != mostOutcomes+1 {
 		t.Errorf("%d series of commands, want %d", got, mostOutcomes+1)
 	}
 	if got := testutil.CollectAndCount(c.phases); got != mostPhases+1 {
 		t.Errorf("%d series of phases, want %d", got, mostPhases+1)
 	}
-	if got := testutil.ToFloat64(c.commands.WithLabelValues(other, other,
+	if got := testutil.ToFloat64(c.commands.WithLabelValues(other, other, other,
 		other)); got != told-mostOutcomes {
 		t.Errorf("%v counted as others, want %d", got, told-mostOutcomes)
 	}
 	if got := testutil.ToFloat64(c.commands.WithLabelValues("word_0", "word_0",
-		"word_0")); got != 2 {
+		"word_0", "word_0")); got != 2 {
 		t.Errorf("%v counted of a word that was there before, want 2", got)
 	}
 }

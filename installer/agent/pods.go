@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -51,7 +52,8 @@ type Pods struct {
 	node     string
 	store    *store
 	contact  contact
-	pace     *rate.Limiter // of lists and watches
+	pace     *rate.Limiter              // of lists and watches
+	watching atomic.Pointer[cancelling] // the watch that is open
 	flights  singleflight.Group
 	slots    chan struct{} // of live GETs
 	gets     *prometheus.CounterVec
@@ -67,6 +69,7 @@ func NewPods(client *rest.RESTClient, node string, reg prometheus.Registerer,
 		slots:   make(chan struct{}, liveMost),
 		pace:    rate.NewLimiter(rate.Every(followEvery), followBurst),
 	}
+	p.store.complete = func() { completed(&p.watching) }
 	metrics := promauto.With(reg)
 	p.gets = metrics.NewCounterVec(prometheus.CounterOpts{
 		Name: "sidecar_cni_live_gets_total",
@@ -120,6 +123,13 @@ func (p *Pods) Len() int { return len(p.store.ListKeys()) }
 
 // Synced reports whether the API server has listed all pods once.
 func (p *Pods) Synced() bool { return p.store.synced() }
+
+// Changed signals whenever List may return something else than before.
+func (p *Pods) Changed() <-chan struct{} { return p.store.changed }
+
+// Follows reports whether List is what the API server has, as far as it has said so: the pods are
+// listed, and the watch that tells of changes is open.
+func (p *Pods) Follows() bool { return p.Synced() && follows(&p.watching) }
 
 // Regained signals whenever the API server answers again.
 func (p *Pods) Regained() <-chan struct{} { return p.contact.regained }
@@ -189,18 +199,38 @@ func (p *Pods) watch(ctx context.Context, options metav1.ListOptions) (watch.Int
 		cancel()
 		return nil, err
 	}
-	return &cancelling{events, cancel}, nil
+	w := &cancelling{Interface: events, cancel: cancel, open: &p.watching}
+	w.listed.Store(options.SendInitialEvents == nil)
+	p.watching.Store(w)
+	_ = p.store.signal(nil) // Follows may be true now
+	return w, nil
 }
 
 // A cancelling watch ends its context with itself.
 type cancelling struct {
 	watch.Interface
 	cancel context.CancelFunc
+	open   *atomic.Pointer[cancelling] // where it is as long as it is open
+	listed atomic.Bool                 // of one that begins with a list: that list is complete
 }
 
 func (c *cancelling) Stop() {
+	c.open.CompareAndSwap(c, nil)
 	c.cancel()
 	c.Interface.Stop()
+}
+
+// completed is what the store does after each complete list: a watch that began with it goes on.
+func completed(watching *atomic.Pointer[cancelling]) {
+	if w := watching.Load(); w != nil {
+		w.listed.Store(true)
+	}
+}
+
+// follows reports whether a watch is open that goes on from a complete list.
+func follows(watching *atomic.Pointer[cancelling]) bool {
+	w := watching.Load()
+	return w != nil && w.listed.Load()
 }
 
 func (p *Pods) request(options metav1.ListOptions) *rest.Request {

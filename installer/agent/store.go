@@ -7,15 +7,18 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// A store keeps stripped pods by namespace and name.
+// A store keeps stripped pods, or runtime classes, by namespace and name.
 type store struct {
 	cache.Store
-	once   sync.Once
-	filled chan struct{}
+	once    sync.Once
+	filled  chan struct{}
+	changed chan struct{} // has one after any change
+
+	complete func() // is called after each complete list; may be nil
 }
 
 func newStore() *store {
-	s := &store{filled: make(chan struct{})}
+	s := &store{filled: make(chan struct{}), changed: make(chan struct{}, 1)}
 	s.Store = cache.NewStore(cache.MetaNamespaceKeyFunc, cache.WithTransformer(s.Transformer()))
 	return s
 }
@@ -36,8 +39,30 @@ func (s *store) Replace(pods []any, version string) error {
 	if err := s.Store.Replace(pods, version); err != nil {
 		return err
 	}
+	if s.complete != nil {
+		s.complete()
+	}
 	s.once.Do(func() { close(s.filled) })
-	return nil
+	return s.signal(nil)
+}
+
+// Add is what the reflector does with an object that is new.
+func (s *store) Add(o any) error { return s.signal(s.Store.Add(o)) }
+
+// Update is what the reflector does with an object that has changed.
+func (s *store) Update(o any) error { return s.signal(s.Store.Update(o)) }
+
+// Delete is what the reflector does with an object that is gone.
+func (s *store) Delete(o any) error { return s.signal(s.Store.Delete(o)) }
+
+// signal says that something has changed. Who is told looks at everything: a signal that waits
+// already is enough.
+func (s *store) signal(err error) error {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+	return err
 }
 
 func (s *store) synced() bool {

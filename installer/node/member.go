@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,14 +20,17 @@ import (
 // which it holds a lock as long as it lives. The kernel drops the lock with the process, however
 // that ends.
 type Membership struct {
+	run  RunDir
 	dir  string
 	name string
+
+	mu   sync.Mutex // of file, within the process
 	file *os.File
 }
 
 // Join announces an agent. From now on the others are superseded.
 func (r RunDir) Join() (*Membership, error) {
-	m := &Membership{dir: filepath.Join(r.Path, "agents")}
+	m := &Membership{run: r, dir: r.agents()}
 	if err := m.join(); err != nil {
 		return nil, fmt.Errorf("join agents in %s: %w", m.dir, unnamed(err))
 	}
@@ -37,7 +41,7 @@ func (m *Membership) join() error {
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {
 		return err
 	}
-	return m.withLock(func(names []string) error {
+	return withLock(m.dir, func(names []string) error {
 		m.name = joined(names) + "-" + strings.ToLower(rand.Text()[:8])
 		return m.announce()
 	})
@@ -57,8 +61,8 @@ func joined(names []string) string {
 
 // withLock calls do with the members' names while no other agent looks at them: a file that is not
 // locked yet would look as if its agent were dead.
-func (m *Membership) withLock(do func(names []string) error) error {
-	dir, err := os.Open(m.dir)
+func withLock(agents string, do func(names []string) error) error {
+	dir, err := os.Open(agents)
 	if err != nil {
 		return err
 	}
@@ -95,18 +99,47 @@ func (m *Membership) announce() error {
 // agent would not know of us.
 func (m *Membership) Superseded() (bool, error) {
 	var newer bool
+	err := m.look(func(found bool) error {
+		newer = found
+		return nil
+	})
+	return newer, err
+}
+
+// look calls do, as long as nobody can join, with whether an agent lives that joined later.
+func (m *Membership) look(do func(newer bool) error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var done error
 	err := os.MkdirAll(m.dir, 0o700)
 	if err == nil {
-		err = m.withLock(func(names []string) error {
-			var err error
-			newer, err = m.newer(names)
+		err = withLock(m.dir, func(names []string) error {
+			newer, err := m.newer(names)
+			if err == nil {
+				done = do(newer)
+			}
 			return err
 		})
 	}
 	if err != nil {
-		return false, fmt.Errorf("look for other agents in %s: %w", m.dir, unnamed(err))
+		return fmt.Errorf("look for other agents in %s: %w", m.dir, unnamed(err))
 	}
-	return newer, nil
+	return done
+}
+
+// ErrSuperseded says that another agent is to write, or that none is.
+var ErrSuperseded = errors.New("another agent is in charge, or the node was taken out")
+
+// Lead does what the agent in charge alone may do. Until that has returned no other agent joins,
+// and no uninstallation removes what it writes. If an agent lives that joined later, or if an
+// uninstallation has begun, it is not done, and the error is ErrSuperseded.
+func (m *Membership) Lead(do func() error) error {
+	return m.look(func(newer bool) error {
+		if _, marked, err := m.run.Marked(); newer || marked || err != nil {
+			return errors.Join(ErrSuperseded, err)
+		}
+		return do()
+	})
 }
 
 func (m *Membership) newer(names []string) (bool, error) {
@@ -159,6 +192,8 @@ func (m *Membership) alive(name string) (bool, error) {
 
 // Leave takes the announcement back.
 func (m *Membership) Leave() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.there() {
 		os.Remove(filepath.Join(m.dir, m.name))
 	}

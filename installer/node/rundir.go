@@ -13,6 +13,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/installation"
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
+	"github.com/sidecar-cni/sidecar-cni/contract/podfile"
 )
 
 // RunDir is the directory in which the agents of a node meet, and the plugin meets them:
@@ -49,6 +50,26 @@ func (r RunDir) Lock(ctx context.Context) (unlock func(), err error) {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 }
+
+// RemovePods removes the files of pods (package podfile), and reports whether there were any. Who
+// writes them is an agent in charge, which does not after Mark.
+func (r RunDir) RemovePods() (removed bool, err error) {
+	dir := podfile.Dir(r.Path)
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	err = os.MkdirAll(r.agents(), 0o700)
+	if err == nil {
+		err = withLock(r.agents(), func([]string) error { return os.RemoveAll(dir) })
+	}
+	if err != nil {
+		return false, fmt.Errorf("remove files of pods in %s: %w", dir, unnamed(err))
+	}
+	return true, nil
+}
+
+// agents is where the members are (member.go).
+func (r RunDir) agents() string { return filepath.Join(r.Path, "agents") }
 
 func (r RunDir) open(path string) (*os.File, error) {
 	if err := os.MkdirAll(r.Path, 0o700); err != nil {

@@ -91,14 +91,14 @@ func (r *Reconciler) nudge() error {
 // not stop one that can. The pass holds the lock, so no other agent meanwhile takes our entry for a
 // stranger's.
 func (r *Reconciler) lead() error {
-	if r.member != nil || !r.joins {
+	if r.Member() != nil || !r.joins {
 		return nil
 	}
 	member, err := r.cfg.Dirs.run().Join()
 	if err != nil {
 		return err
 	}
-	r.member = member
+	r.member.Store(member)
 	where := r.known.Where
 	there := installation.Installation{ID: r.installation(), ConfDir: where.Conf.Path,
 		BinDir: where.binDir(), Multus: where.Multus.Path}

@@ -134,10 +134,11 @@ func (r *Reconciler) observeAgents(ctx context.Context, o *Observation) {
 // Superseded reports whether a newer agent is in charge, as during an update. One that cannot find
 // out goes on: writing what is there already changes nothing.
 func (r *Reconciler) Superseded() bool {
-	if r.member == nil {
+	member := r.Member()
+	if member == nil {
 		return false
 	}
-	newer, err := r.member.Superseded()
+	newer, err := member.Superseded()
 	if err != nil {
 		r.log.Warn("other agents not listed", zap.Error(err))
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -21,12 +22,13 @@ type Reconciler struct {
 	world Sources
 	log   *zap.Logger
 
-	known  Findings
-	joins  bool             // a pass that has put the entry in its place takes charge of the node
-	member *node.Membership // since then
-	newer  bool             // an agent that joined later lived when it was last looked
-	owed   bool             // the runtime may not know yet what is on the disk
-	seen   string           // the fingerprint before the disk was last looked at
+	known Findings
+	joins bool   // a pass that has put the entry in its place takes charge of the node
+	newer bool   // an agent that joined later lived when it was last looked
+	owed  bool   // the runtime may not know yet what is on the disk
+	seen  string // the fingerprint before the disk was last looked at
+
+	member atomic.Pointer[node.Membership] // since this agent took charge
 }
 
 // New returns a Reconciler that knows nothing yet. Nothing is read or written before Start or Pass.
@@ -216,11 +218,15 @@ func (r *Reconciler) Watched() []string {
 }
 
 // Leads reports whether this agent has taken charge of the node, and no newer one since.
-func (r *Reconciler) Leads() bool { return r.member != nil && !r.newer }
+func (r *Reconciler) Leads() bool { return r.Member() != nil && !r.newer }
+
+// Member is this agent among those of the node; nil before it has taken charge. It may be asked for
+// at any time.
+func (r *Reconciler) Member() *node.Membership { return r.member.Load() }
 
 // End has the other agents know that this one is gone.
 func (r *Reconciler) End() {
-	if r.member != nil {
-		r.member.Leave()
+	if member := r.Member(); member != nil {
+		member.Leave()
 	}
 }

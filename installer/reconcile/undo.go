@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
+	"github.com/sidecar-cni/sidecar-cni/contract/podfile"
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 )
@@ -50,6 +51,13 @@ func (r *Reconciler) undo(ctx context.Context, l Removal,
 	silent, err := r.awaitReload(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("the entry is out, what it needs stays: %w", err)
+	}
+	removed, err := r.cfg.Dirs.run().RemovePods()
+	if err != nil {
+		return nil, err
+	}
+	if removed {
+		note("removed " + podfile.Dir(r.cfg.Dirs.Run))
 	}
 	_, none := os.Stat(filepath.Join(where.Credentials.Dir, names.Kubeconfig))
 	if err := where.Credentials.Remove(); err != nil {
