@@ -64,7 +64,7 @@ func (l *look) report(ctx context.Context) Report {
 		r.Rows = append(r.Rows, l.plugin())
 		r.Rows = append(r.Rows, l.credentials(ctx)...)
 		r.Rows = append(r.Rows, l.agent(ctx)...)
-		r.Rows = append(r.Rows, l.records(), l.versions())
+		r.Rows = append(r.Rows, l.podFiles(), l.records(), l.versions())
 	} else {
 		r.Rows = append(r.Rows, l.directories()...)
 	}

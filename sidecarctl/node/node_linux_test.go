@@ -12,6 +12,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/verdict"
+	"github.com/sidecar-cni/sidecar-cni/test/podfiles"
 )
 
 func TestAllIsWell(t *testing.T) {
@@ -146,6 +147,29 @@ var situations = map[string]situation{
 	"taken out": {func(t *testing.T, m *machine) {
 		m.write(t, "run/sidecar-cni/uninstalled", "a\n")
 	}, "taken out", verdict.Wrong, "helm rollback"},
+	"no pod files": {func(*testing.T, *machine) {}, "pod files", verdict.OK, "pods is not there"},
+	"fresh pod files": {func(t *testing.T, m *machine) {
+		files := podfiles.New(t, m.path("run/sidecar-cni"))
+		files.Write("u0", "{}")
+		files.Write("u1", "{}")
+		files.Refresh(0)
+	}, "pod files", verdict.OK, "2 in /run/sidecar-cni/pods, refreshed "},
+	"pod files of an agent that hangs": {func(t *testing.T, m *machine) {
+		podfiles.New(t, m.path("run/sidecar-cni")).Refresh(40 * time.Second)
+	}, "pod files", verdict.Warning, "0 in /run/sidecar-cni/pods, which are stale: the agent last " +
+		"refreshed them 4"},
+	"pod files of an agent that is dead": {func(t *testing.T, m *machine) {
+		files := podfiles.New(t, m.path("run/sidecar-cni"))
+		files.Refresh(0)
+		files.Abandon()
+	}, "pod files", verdict.Warning, "stale: no agent that runs has said that they hold"},
+	"pod files without a refresh": {func(t *testing.T, m *machine) {
+		podfiles.New(t, m.path("run/sidecar-cni")).Write("u0", "{}")
+	}, "pod files", verdict.Warning, "1 in /run/sidecar-cni/pods, which are stale: no agent"},
+	"pod files that others can write": {func(t *testing.T, m *machine) {
+		podfiles.New(t, m.path("run/sidecar-cni"))
+		m.chmod(t, "run/sidecar-cni/pods", 0o777)
+	}, "pod files", verdict.Wrong, "has mode drwxrwxrwx, or is not root's"},
 	"a record that is none": {func(t *testing.T, m *machine) {
 		m.write(t, "run/sidecar-cni/state/c:eth0.json", "{")
 	}, "records", verdict.Wrong, "c:eth0.json"},
