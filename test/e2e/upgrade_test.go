@@ -9,10 +9,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sidecar-cni/sidecar-cni/test/cluster"
@@ -28,12 +30,13 @@ func TestComingAndGoing(t *testing.T) {
 	plugin := r.loadOther(t)
 
 	t.Run("upgrade", func(t *testing.T) {
-		s := r.stream(t, "upgrade", often, small)
+		s := r.stream(t, "upgrade", often, numbered)
 		r.helmRun(t, "upgrade", chart(t, other...)...)
 		r.awaitProduct(t)
 		all := s.end(t)
 		r.expectNoFailedSandbox(t, "upgrade")
 		r.expectAllRedirected(t, all)
+		r.expectNumbers(t, all)
 		r.eachNode(func(n *cluster.Node) {
 			r.Await(t, "the new plugin on "+n.Name,
 				func(context.Context) error {
@@ -41,6 +44,15 @@ func TestComingAndGoing(t *testing.T) {
 						plugin)
 				})
 		})
+	})
+	t.Run("the way back", func(t *testing.T) {
+		s := r.stream(t, "back", often, numbered)
+		r.helmRun(t, "rollback")
+		r.awaitProduct(t)
+		all := s.end(t)
+		r.expectNoFailedSandbox(t, "back")
+		r.expectAllRedirected(t, all)
+		r.expectNumbers(t, all)
 	})
 	t.Run("uninstall", func(t *testing.T) {
 		s := r.stream(t, "uninstall", 3*often, unvalidated)
@@ -56,7 +68,7 @@ func TestComingAndGoing(t *testing.T) {
 			r.create(t, after)
 			r.expectUntouched(t, r.ready(t, after))
 		})
-		for _, space := range []string{"upgrade", "uninstall"} {
+		for _, space := range []string{"upgrade", "back", "uninstall"} {
 			r.expectDeletable(t, space)
 		}
 	})
@@ -73,6 +85,30 @@ func TestComingAndGoing(t *testing.T) {
 			r.expectRedirected(t, r.ready(t, p))
 		})
 	})
+}
+
+// numbered is a pod with a port of its own that is left alone, so that its rules show by whose
+// annotations it was decided.
+func numbered(space, name string) *corev1.Pod {
+	p := small(space, name)
+	p.Annotations[excludePorts] = portOf(name)
+	return p
+}
+
+const excludePorts = "traffic.sidecar.istio.io/excludeOutboundPorts"
+
+// portOf is 20000 and the number that a stream gives its pods.
+func portOf(name string) string {
+	_, number, _ := strings.Cut(name, "-")
+	return fmt.Sprintf("2%04s", number)
+}
+
+// expectNumbers wants the rules of each pod to be by its own annotations.
+func (r *rig) expectNumbers(t *testing.T, all []corev1.Pod) {
+	t.Helper()
+	for i := range all {
+		r.expectPort(t, &all[i], portOf(all[i].Name))
+	}
 }
 
 // deletedWithoutHook leaves nodes whose chain names the plugin, which nobody at the API server
