@@ -41,6 +41,8 @@ func TestTable(t *testing.T) {
 			{testCase: testCase{name: "VERSION"}, took: ms(2, 2, 2)},
 			{testCase: testCase{name: "in time", budget: 3}, took: ms(3, 1, 21)},
 			{testCase: testCase{name: "late", budget: 11}, took: ms(12, 12, 9)},
+			{testCase: testCase{name: byFile}, took: ms(4, 4, 4)},
+			{testCase: testCase{name: byAgent}, took: ms(5, 5, 5)},
 		},
 		rushes: []rush{{700 * time.Millisecond, 70 * time.Millisecond},
 			{500 * time.Millisecond, 50 * time.Millisecond}},
@@ -52,13 +54,16 @@ func TestTable(t *testing.T) {
 	r.print(&out)
 	got := slices.Collect(strings.Lines(strings.TrimSpace(out.String())))
 	want := slices.Collect(strings.Lines(`
-          wall    p95   CPU  to empty  budget        to VERSION    memory
-empty     1.00   1.00  1.50      1.00                      0.50   1.0 MiB
-VERSION   2.00   2.00  1.50      2.00                      1.00   2.0 MiB
-in time   3.00  21.00  1.50      3.00     3.0    ok        1.50  21.0 MiB
-late     12.00  12.00  1.50     12.00    11.0  over        6.00  12.0 MiB
+                                  wall    p95   CPU  to empty  budget        to VERSION    memory
+empty                             1.00   1.00  1.50      1.00                      0.50   1.0 MiB
+VERSION                           2.00   2.00  1.50      2.00                      1.00   2.0 MiB
+in time                           3.00  21.00  1.50      3.00     3.0    ok        1.50  21.0 MiB
+late                             12.00  12.00  1.50     12.00    11.0  over        6.00  12.0 MiB
+ours, by its pod file, nftables   4.00   4.00  1.50      4.00                      2.00   4.0 MiB
+ours, agent's cache, nftables     5.00   5.00  1.50      5.00                      2.50   5.0 MiB
 
                                                                    budget
+by its pod file, to agent's cache                         0.80       0.88    ok
 110 ADDs together, agent's cache, nftables           500.00 ms  600.00 ms    ok
   the slowest of them                                 50.00 ms
 binary, stripped                                      17.0 MiB   16.0 MiB  over

@@ -15,6 +15,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/agent"
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
+	"github.com/sidecar-cni/sidecar-cni/test/podfiles"
 )
 
 // node is where the plugin runs: a network namespace, an agent, an API server, and pods that both
@@ -26,7 +27,9 @@ type node struct {
 	agent    *agent.Server
 	api      *apiserver.Server
 	pods     []*corev1.Pod
-	state    string // the directory of the plugin's records
+	files    *podfiles.Files // of the first pod
+	state    string          // the directory of the plugin's records
+	run      string          // that of the files
 
 	idle      sandbox // for calls that touch none
 	sandboxes int
@@ -37,7 +40,8 @@ type programs struct{ plugin, installer, empty, stopwatch string }
 
 func newNode(t testing.TB) *node {
 	t.Helper()
-	n := &node{t: t, host: netns.New(t), programs: build(t), agent: agent.Start(t), state: tmpfs(t)}
+	n := &node{t: t, host: netns.New(t), programs: build(t), agent: agent.Start(t),
+		state: tmpfs(t), run: tmpfs(t)}
 	n.host.RaiseLoopback(t)
 	n.api = apiserver.StartIn(t, n.host)
 	for i := range manyPods {
@@ -46,6 +50,11 @@ func newNode(t testing.TB) *node {
 		n.api.Put(pod)
 		n.agent.Put(cached(pod))
 	}
+	n.files = podfiles.New(t, n.run)
+	n.files.Put(cached(n.pods[0]), "")
+	if err := os.Symlink(n.agent.Socket(), n.socketBesideFiles()); err != nil {
+		t.Fatal(err)
+	}
 	n.idle = n.sandbox(n.pods[0])
 	go func() {
 		for range n.agent.Outcomes() { // an agent would do something with them
@@ -53,6 +62,10 @@ func newNode(t testing.TB) *node {
 	}()
 	return n
 }
+
+// socketBesideFiles is the agent's socket for calls that are to find the files. It has another path
+// for those that are not.
+func (n *node) socketBesideFiles() string { return filepath.Join(n.run, "agent.sock") }
 
 // build makes the programs as `make build` does.
 func build(t testing.TB) programs {

@@ -4,11 +4,14 @@ import (
 	_ "embed"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
 //go:embed testdata/pod.yaml
@@ -31,8 +34,9 @@ func podName(i int) string { return fmt.Sprintf("web-6d4cf56db6-%05d", i) }
 func cached(pod *corev1.Pod) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Labels: pod.Labels,
-			Annotations: pod.Annotations,
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+			Labels:      only(pod.Labels, redirect.Labels()),
+			Annotations: only(pod.Annotations, redirect.Annotations()),
 		},
 		Spec: corev1.PodSpec{
 			InitContainers: deciding(pod.Spec.InitContainers),
@@ -41,11 +45,23 @@ func cached(pod *corev1.Pod) *corev1.Pod {
 	}
 }
 
+func only(all map[string]string, keys []string) map[string]string {
+	kept := maps.Clone(all)
+	maps.DeleteFunc(kept, func(key, _ string) bool { return !slices.Contains(keys, key) })
+	return kept
+}
+
 func deciding(containers []corev1.Container) []corev1.Container {
 	var kept []corev1.Container
 	for _, c := range containers {
-		k := corev1.Container{Name: c.Name, Args: c.Args, RestartPolicy: c.RestartPolicy}
+		k := corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy}
+		if c.Name == redirect.ProxyContainer {
+			k.Args = c.Args[:min(len(c.Args), redirect.DecisiveArgs)]
+		}
 		for _, e := range c.Env {
+			if c.Name != redirect.ProxyContainer || !slices.Contains(redirect.Variables(), e.Name) {
+				continue
+			}
 			if e.ValueFrom != nil {
 				e.ValueFrom = &corev1.EnvVarSource{}
 			}

@@ -67,16 +67,24 @@ func (r report) print(out io.Writer) {
 	write(out, r.totals())
 }
 
+// row returns that of a name.
+func (r report) row(name string) row {
+	return r.rows[slices.IndexFunc(r.rows, func(row row) bool { return row.name == name })]
+}
+
 // totals are what is not about single calls.
 func (r report) totals() [][]string {
 	all := quantile(median, r.rushes, func(r rush) time.Duration { return r.all })
 	slowest := quantile(median, r.rushes, func(r rush) time.Duration { return r.slowest })
+	file, agent := r.row(byFile).wall(median), r.row(byAgent).wall(median)
 	var memory int64
 	for _, row := range r.rows[1:] {
 		memory = max(memory, row.memory())
 	}
 	return [][]string{
 		{"", "", "budget", ""},
+		{"by its pod file, to agent's cache", ratio(file, agent), fmt.Sprint(fileBudget),
+			mark(float64(file) <= fileBudget*float64(agent))},
 		{fmt.Sprintf("%d ADDs together, agent's cache, nftables", manyPods), millis(all) + " ms",
 			millis(rushBudget) + " ms", mark(all <= rushBudget)},
 		{"  the slowest of them", millis(slowest) + " ms", "", ""},
