@@ -68,7 +68,7 @@ func (in *injecting) awaitGone(t *testing.T, _ *load) {
 // without a restart, and the API server trusts the certificates of both.
 func (in *injecting) renews(t *testing.T, _ *load) {
 	in.fade(t)
-	// The API server keeps connections, which outlive certificates: replicas come anew.
+	// Connections outlive certificates: replicas come that the API server has none to.
 	const rolls = "injector.podAnnotations.example=renewed"
 	in.upgrade(t, rolls, "injector.inject.namespaces=all")
 	secret := in.secret(t)
