@@ -83,7 +83,9 @@ func TestWebhooks(t *testing.T) {
 				Expression: "!has(object.metadata.annotations) || " +
 					"!('sidecar.istio.io/status' in object.metadata.annotations) || " +
 					"has(object.spec.initContainers) && object.spec.initContainers.exists(c, " +
-					"c.name == 'istio-validation')"},
+					"c.name == 'istio-validation' && " +
+					"has(c.command) && c.command.size() > 0 && " +
+					"c.command[0] == '/sidecar-cni-injector')"},
 		}
 		return w
 	}
@@ -424,6 +426,7 @@ func TestRequiredAnnotation(t *testing.T) {
 	for value, want := range map[string]map[string]string{
 		"guard.requiredPlugin=false": nil,
 		"guard.requiredPlugin=true":  {"required-plugins.noderesource.dev/pod": `["sidecar-cni"]`},
+		"platform=openshift":         {"k8s.v1.cni.cncf.io/networks": "default/istio-cni"},
 	} {
 		objects := scenario{"", "mesh", injecting(value)}.objects(t)
 		data, err := yaml.Marshal(find(t, objects, "ConfigMap", "sidecar-cni-injector").Object)
@@ -453,6 +456,7 @@ func TestTestPod(t *testing.T) {
 	}{
 		"by default":           {"kube-system", nil, true, 15006, 1337},
 		"the guard's required": {"mesh", []string{"guard.requiredPlugin=true"}, true, 15006, 1337},
+		"through Multus":       {"mesh", []string{"platform=openshift"}, true, 15006, 1337},
 		"another port": {"mesh", []string{"pluginConf.redirect.ports.inbound=16006"}, true, 16006,
 			1337},
 		"another user": {"mesh", []string{"pluginConf.redirect.proxy.uids={2000}"}, true, 15006,
@@ -499,6 +503,10 @@ func TestTestPod(t *testing.T) {
 			required := pod.Metadata.Annotations["required-plugins.noderesource.dev/pod"]
 			if (required == `["sidecar-cni"]`) != (name == "the guard's required") {
 				t.Errorf("it requires %q", required)
+			}
+			network := pod.Metadata.Annotations["k8s.v1.cni.cncf.io/networks"]
+			if (network == "default/istio-cni") != (name == "through Multus") {
+				t.Errorf("it asks for the network %q", network)
 			}
 		})
 	}

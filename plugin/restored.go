@@ -15,8 +15,8 @@ func leaveToInit(n *podns.Namespace) (warnings []string) {
 		return os.WriteFile(names.LoopbackTag, []byte(names.InitRestored), 0)
 	})
 	if err != nil {
-		return []string{fmt.Sprintf("istio-validation keeps the pod from starting, since it "+
-			"cannot learn of istio-init: %v", err)}
+		return []string{fmt.Sprintf("%v: istio-validation will stop this pod; have the webhook "+
+			"that added istio-init put it first", err)}
 	}
 	return nil
 }

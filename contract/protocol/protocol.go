@@ -69,7 +69,7 @@ type Outcome struct {
 
 	Outcome string             `json:"outcome"`           // such as redirected, skipped, Failed
 	Reason  string             `json:"reason,omitempty"`  // of a skip or a failure
-	Source  string             `json:"source,omitempty"`  // one of those below; what told of the pod
+	Source  string             `json:"source,omitempty"`  // one of those below: where the pod is from
 	Message string             `json:"message,omitempty"` // see docs/agent-protocol.md
 	Notices []string           `json:"notices,omitempty"` // for the pod's owner: each is an Event
 	Phases  map[string]float64 `json:"phases,omitempty"`  // how long each took, in seconds
@@ -80,7 +80,7 @@ const Failed = "failed"
 
 // The sources of what a pod is.
 const (
-	SourceRuntime   = "runtime"    // what the call itself told
+	SourceRuntime   = "runtime"    // the call itself
 	SourceRecord    = "record"     // what ADD recorded; of CHECK only
 	SourceFile      = "file"       // the pod's file (contract/podfile), while it was fresh
 	SourceAgent     = "agent"      // the agent's socket

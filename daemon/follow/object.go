@@ -100,9 +100,9 @@ func (o *Object) note(ctx context.Context, err error) {
 	defer o.mu.Unlock()
 	switch {
 	case err != nil && o.failed == nil:
-		o.log.Warn("lost object", zap.Stringer("object", o), zap.Error(err))
+		o.log.Warn("lost watch of object", zap.Stringer("object", o), zap.Error(err))
 	case err == nil && o.failed != nil:
-		o.log.Info("reached object again", zap.Stringer("object", o))
+		o.log.Info("regained watch of object", zap.Stringer("object", o))
 	}
 	o.failed = err
 }

@@ -1,7 +1,7 @@
 // Package memory tells what the kernel allows a process.
 //
 //	if limit, ok := memory.Limit("/sys/fs/cgroup"); ok {
-//		debug.SetLimit(limit)
+//		debug.SetMemoryLimit(limit)
 //	}
 package memory
 

@@ -137,8 +137,8 @@ func Bundle(certs ...*x509.Certificate) []byte {
 	return out
 }
 
-// ParseBundle reads certificates in PEM. What is no certificate is a mistake, and none at all is,
-// too.
+// ParseBundle reads certificates in PEM. It is an error if the data has anything else, or no
+// certificate.
 func ParseBundle(data []byte) ([]*x509.Certificate, error) {
 	var certs []*x509.Certificate
 	for rest := bytes.TrimSpace(data); len(rest) > 0; rest = bytes.TrimSpace(rest) {

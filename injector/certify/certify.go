@@ -101,6 +101,7 @@ func Run(ctx context.Context, config *rest.Config, s Settings, log *zap.Logger) 
 			var mistake *spoiledError
 			switch {
 			case err == nil, errors.As(err, &mistake):
+				last = err
 				return true, err
 			case ctx.Err() == nil && (last == nil || last.Error() != err.Error()):
 				log.Warn("did not certify webhooks yet, trying again", zap.Error(err))

@@ -419,18 +419,27 @@ func TestASecretThatIsSpoiled(t *testing.T) {
 				api.PutObject(s)
 				began := time.Now()
 				err := certify(t, api)
-				if !strings.Contains(fmt.Sprint(err), want) ||
-					!strings.Contains(fmt.Sprint(err), "secret mesh/ca") ||
-					!strings.Contains(fmt.Sprint(err), "delete it") {
-					t.Errorf("error %v, want the key %q and what to do", err, want)
-				}
+				wantSpoiled(t, err, want)
 				if took := time.Since(began); took > 0 {
 					t.Errorf("it took %v: nothing gets better by waiting", took)
 				}
+				api.Break(apiserver.First(1, apiserver.Say(apierrors.NewForbidden(
+					corev1.Resource("secrets"), "ca", errors.New("no such right")))))
+				wantSpoiled(t, certify(t, api), want)
 				if diff := cmp.Diff(s.Data, found(t, api).Data); diff != "" {
 					t.Error("the Secret was changed")
 				}
 			})
 		})
+	}
+}
+
+// wantSpoiled wants an error to name the key, and to say what to do.
+func wantSpoiled(t *testing.T, err error, key string) {
+	t.Helper()
+	for _, want := range []string{key, "secret mesh/ca", "delete it"} {
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
 	}
 }

@@ -38,7 +38,8 @@ func (r run) configurations(ctx context.Context) ([]admissionv1.MutatingWebhookC
 	return found, nil
 }
 
-// trusted returns whom the webhook configurations trust. What is no certificate is nobody.
+// trusted returns whom the webhook configurations trust. A caBundle that
+// cannot be parsed is ignored.
 func trusted(configurations []admissionv1.MutatingWebhookConfiguration) []*x509.Certificate {
 	var all []*x509.Certificate
 	for i := range configurations {

@@ -37,8 +37,8 @@ var opened = map[string]bool{
 	"/metadata": true, "/metadata/annotations": true, "/metadata/labels": true, "/spec": true,
 }
 
-// Between returns the JSON patch (RFC 6902) that makes the second pod of the first; nil if they are
-// the same. Only what inject and strip may change is looked at.
+// Between returns the JSON patch (RFC 6902) that turns before into after; nil if they are the same.
+// Only what inject and strip may change is looked at.
 func Between(before, after podtree.Object) ([]byte, error) {
 	var operations []operation
 	for _, part := range []string{"metadata", "spec"} {

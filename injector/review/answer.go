@@ -21,7 +21,8 @@ const (
 	initRemoved     = "init_container"
 	validationMoved = "validation_restored"
 	refused         = "refused"
-	mistake         = "mistake" // ours
+	mistake         = "mistake"        // ours
+	mistakeOfPod    = "mistake_of_pod" // it has to be injected, and cannot be
 
 	badContentType = "content_type"
 	badSize        = "size"

@@ -27,7 +27,7 @@ func (r *Reviewer) inject(req *request) *answer {
 	})
 	reason := string(result.Decision.Reason)
 	if err != nil {
-		return &answer{outcome: denied, reason: reason, warnings: result.Warnings,
+		return &answer{outcome: denied, reason: mistakeOfPod, warnings: result.Warnings,
 			denial: fmt.Sprintf("inject pod: %v; mend this, or have the pod left out by its label "+
 				"sidecar.istio.io/inject: \"false\"", err)}
 	}

@@ -163,7 +163,7 @@ func TestAPodThatCannotBeInjectedIsDenied(t *testing.T) {
 			t.Errorf("%q: want %q in it", message, want)
 		}
 	}
-	r.counted(t, "outcome=denied reason=policy_enabled webhook=inject", 1)
+	r.counted(t, "outcome=denied reason=mistake_of_pod webhook=inject", 1)
 }
 
 // Nobody knows whether the pod is to be injected: the failurePolicy decides.

@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	statusKey   = "sidecar.istio.io/status"
-	strippedKey = "sidecar-cni.io/stripped"
+	statusKey = "sidecar.istio.io/status"
 )
 
 // strip takes istio-init out of a pod. Where it cannot, istio-init does its work.
@@ -27,7 +26,7 @@ func (r *Reviewer) strip(req *request) *answer {
 	case err != nil:
 		return r.leave(req.pod, err)
 	}
-	podtree.Set(pod, "true", "metadata", "annotations", strippedKey)
+	podtree.Set(pod, "true", "metadata", "annotations", redirect.StrippedAnnotation)
 	if r.of.Validation != nil {
 		if err := validation.Renew(pod, *r.of.Validation); err != nil {
 			return r.leave(req.pod, fmt.Errorf("add init container %s: %w", validation.Name, err))

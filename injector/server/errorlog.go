@@ -25,7 +25,7 @@ func (l *errorLog) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
 	switch {
 	case !strings.Contains(text, "TLS handshake error"):
-		l.to.Warn("met a problem of HTTP", zap.String("problem", text))
+		l.to.Warn("reported by the HTTP server", zap.String("problem", text))
 	case l.handshakes.Allow():
 		l.to.Debug("refused handshake", zap.String("problem", text))
 	}

@@ -96,8 +96,9 @@ func (c *Classes) Run(ctx context.Context) {
 		}) // it ends with ctx
 }
 
-// longestClassPause is long: without the classes the plugin asks, itself for the few pods that name
-// one, and the agent for the others, whose files are not fresh meanwhile.
+// longestClassPause is long, since little depends on it: without the classes the plugin asks the
+// API server for the few pods that name one. Files of pods are not fresh meanwhile, and the agent
+// is asked for the others.
 const longestClassPause = time.Minute
 
 // Follows reports whether Handler knows what the API server has, as far as it has said so: the

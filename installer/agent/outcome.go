@@ -108,8 +108,8 @@ func newOutcomes(reg prometheus.Registerer) *outcomes {
 	return &outcomes{
 		commands: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecar_cni_commands_total",
-			Help: "CNI commands that the plugin reported, by how they ended and why, and by what " +
-				"told of the pod.",
+			Help: "CNI commands that the plugin reported, by how they ended and why, and by " +
+				"where the plugin got the pod from.",
 		}, []string{"command", "outcome", "reason", "source"}),
 		phases: promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
 			Name: "sidecar_cni_command_phase_duration_seconds",

@@ -34,7 +34,7 @@ func TestOutcomesBecomeMetrics(t *testing.T) {
 		c.count(o)
 	}
 	const want = `
-# HELP sidecar_cni_commands_total CNI commands that the plugin reported, by how they ended and why, and by what told of the pod.
+# HELP sidecar_cni_commands_total CNI commands that the plugin reported, by how they ended and why, and by where the plugin got the pod from.
 # TYPE sidecar_cni_commands_total counter
 sidecar_cni_commands_total{command="ADD",outcome="failed",reason="other",source=""} 1
 sidecar_cni_commands_total{command="ADD",outcome="redirected",reason="",source=""} 1

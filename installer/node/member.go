@@ -135,8 +135,11 @@ var ErrSuperseded = errors.New("another agent is in charge, or the node was take
 // uninstallation has begun, it is not done, and the error is ErrSuperseded.
 func (m *Membership) Lead(do func() error) error {
 	return m.look(func(newer bool) error {
-		if _, marked, err := m.run.Marked(); newer || marked || err != nil {
-			return errors.Join(ErrSuperseded, err)
+		switch _, marked, err := m.run.Marked(); {
+		case err != nil:
+			return err
+		case newer || marked:
+			return ErrSuperseded
 		}
 		return do()
 	})

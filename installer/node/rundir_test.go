@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/installation"
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
 )
 
@@ -72,6 +73,24 @@ func TestTheOlderAgentTakesOverFromAKilledOne(t *testing.T) {
 		t.Errorf("%d members", n)
 	}
 	older.Leave()
+}
+
+// A marker that cannot be read is a mistake to report, and no other agent.
+func TestAMarkerThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	r := node.RunDir{Path: t.TempDir()}
+	m, err := r.Join()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Leave()
+	if err := os.Mkdir(filepath.Join(r.Path, names.Uninstalled), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	err = m.Lead(func() error { t.Error("it was done"); return nil })
+	if err == nil || errors.Is(err, node.ErrSuperseded) {
+		t.Errorf("error %v, want what is wrong with the marker", err)
+	}
 }
 
 func TestTheClockIsSetBack(t *testing.T) {

@@ -55,8 +55,9 @@ func (e *Error) Error() string {
 
 // staleWarning is what is said if the pod's file stood in for the sources that failed so.
 func (e *Error) staleWarning() string {
-	return fmt.Sprintf("%s (%v): its file was taken, which is stale: agent: %v; API server: %v; "+
-		"remedy: %s", e.What, e.Took.Round(time.Millisecond), e.Agent, e.API, e.Remedy)
+	return fmt.Sprintf("%s (%v): used the agent's file of the pod, which is stale: agent: %v; "+
+		"API server: %v; remedy: %s", e.What, e.Took.Round(time.Millisecond), e.Agent, e.API,
+		e.Remedy)
 }
 
 // Unwrap returns what the sources said.

@@ -289,7 +289,7 @@ func (w *world) checkPair(t *testing.T, p pair) {
 	found.Warning = ""
 	switch p.want {
 	case FromStaleFile:
-		checkWords(t, errors.New(warning), slices.Concat([]string{"pod shop/web-0 (", "): its file was taken"},
+		checkWords(t, errors.New(warning), slices.Concat([]string{"pod shop/web-0 (", "): used the agent's file"},
 			agentBehaviours[p.agent].words, apiBehaviours[p.api].words)...)
 		fallthrough
 	case FromAgent, FromAPI, FromFile:

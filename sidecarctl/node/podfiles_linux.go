@@ -29,9 +29,12 @@ func (l *look) podFiles() verdict.Row {
 		}
 		owner, known := info.Sys().(*syscall.Stat_t)
 		if !info.IsDir() || info.Mode()&0o022 != 0 || known && owner.Uid != 0 {
+			remedy := "remove " + dir + "; the agent makes it anew"
+			if path != dir {
+				remedy = "chown root: " + path + " && chmod 0700 " + path
+			}
 			return wrong(about, fmt.Sprintf("%s has mode %v, or is not root's: the plugin passes "+
-				"over the files in it", path, info.Mode()),
-				"remove "+dir+"; the agent makes it anew")
+				"over the files in it", path, info.Mode()), remedy)
 		}
 	}
 	n, err := l.countPodFiles(dir)

@@ -171,6 +171,7 @@ func (in *injecting) losesSuddenly(t *testing.T, l *load) {
 	made, lost := l.sofar()
 	t.Logf("%d of %d creates failed until it was back\n%s", len(lost), made,
 		strings.Join(lost[:min(3, len(lost))], "\n"))
+	l.expectAllWell(t) // from then on
 }
 
 // injectorProcesses are those of a replica that serve.

@@ -58,6 +58,16 @@
 {{- dict "enters" $enters "runs" $runs "capabilities" $capabilities "guard" $guard "nriSocket" $socket | toJson -}}
 {{- end -}}
 
+{{/* Annotations that a pod with a sidecar needs on this cluster, so that it is redirected or not refused. */}}
+{{- define "sidecar-cni.podNeeds" -}}
+{{- $needs := dict -}}
+{{- if .Values.guard.requiredPlugin }}{{ $_ := set $needs "required-plugins.noderesource.dev/pod" "[\"sidecar-cni\"]" }}{{ end -}}
+{{- if eq (include "sidecar-cni.place" . | fromJson).way "standalone" -}}
+{{- $_ := set $needs "k8s.v1.cni.cncf.io/networks" (printf "%s/%s" .Values.attachment.namespace .Values.attachment.name) -}}
+{{- end -}}
+{{- $needs | toJson -}}
+{{- end -}}
+
 {{/* Where an agent can be: each of the administrator's terms, and ours with it. Fargate's nodes and virtual ones have nothing
 that an agent could be put on, and a pod that is never bound would hold up every rollout. */}}
 {{- define "sidecar-cni.affinity" -}}

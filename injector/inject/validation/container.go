@@ -49,19 +49,20 @@ func (c Container) object(pod podtree.Object, p redirect.Policy, calls []call) p
 	return container
 }
 
-// adopt takes all of a former container of ours but what it calls, and as whom.
+// adopt takes of a former container of ours what others may have put into it, and nothing by which
+// it would do less: one with a restart policy, for example, would not hold the pod up.
 func adopt(fresh, own podtree.Object) {
-	for key, value := range own {
-		if key != "command" && key != "args" && key != "securityContext" {
-			fresh[key] = value
+	take := func(to, from podtree.Object, keys ...string) {
+		for _, key := range keys {
+			if value, ok := from[key]; ok {
+				to[key] = value
+			}
 		}
 	}
-	context := podtree.Map(fresh, "securityContext")
-	for key, value := range podtree.Map(own, "securityContext") {
-		if context[key] == nil {
-			context[key] = value
-		}
-	}
+	take(fresh, own, "image", "imagePullPolicy", "resources", "env", "volumeMounts",
+		"terminationMessagePath")
+	take(podtree.Map(fresh, "securityContext"), podtree.Map(own, "securityContext"),
+		"seLinuxOptions", "appArmorProfile")
 }
 
 // resources are those of the proxy. So the pod needs no more than it does without the container,

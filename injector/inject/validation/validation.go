@@ -31,8 +31,8 @@ type Container struct {
 	PullPolicy string // Always, IfNotPresent or Never
 }
 
-// Add puts the init container before all others of a pod that is injected. It changes the pod. One
-// of that name makes room for it, so that adding it twice is adding it once.
+// Add puts the init container before all others of a pod that is injected, in place of one of that
+// name. It changes the pod.
 //
 // A pod that the plugin leaves alone gets none, and loses one of ours that it has: one whose mode
 // is NONE, or that has istio-init, which runs later than the container would. An error says what is

@@ -1,6 +1,7 @@
 package validation
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -152,6 +153,32 @@ func TestTheContainerIsTheFirst(t *testing.T) {
 				t.Errorf("%s, with one of the name (-want +got):\n%s", name, diff)
 			}
 		}
+	}
+}
+
+// A container of ours that is renewed keeps what a cluster puts into containers, and nothing by
+// which it would hold up less.
+func TestWhatARenewedContainerKeeps(t *testing.T) {
+	t.Parallel()
+	want := decode(t, injected)
+	if err := Add(want, ours); err != nil {
+		t.Fatal(err)
+	}
+	kept := decode(t, `{"imagePullPolicy": "Always", "image": "mirror.example/sidecar-cni:1",
+		"resources": {"limits": {"memory": "64Mi"}},
+		"volumeMounts": [{"name": "token", "mountPath": "/token"}]}`)
+	lost := decode(t, `{"restartPolicy": "Always", "lifecycle": {}, "startupProbe": {}, "tty": true}`)
+	pod := podtree.Clone(want)
+	first := podtree.List(pod, "spec", "initContainers")[0].(podtree.Object)
+	maps.Copy(first, kept)
+	maps.Copy(podtree.List(want, "spec", "initContainers")[0].(podtree.Object), kept)
+	maps.Copy(first, lost)
+	podtree.Set(first, "Unmasked", "securityContext", "procMount")
+	if err := Renew(pod, ours); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, pod); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
