@@ -114,8 +114,13 @@ func (r *rig) changedMeanwhile(t *testing.T, pods []*corev1.Pod) {
 			r.sendAgentsAway(t)
 		}
 		r.exclude(t, p, "4711")
-		r.anew(t, p)
+		since := r.anew(t, p)
 		r.expectPort(t, p, "4711")
+		for _, a := range r.additions(t, r.node(t, p), p)[since:] {
+			if a.Path == "stale_file" {
+				t.Errorf("pod %s was added by its stale file: %+v", p.Name, a)
+			}
+		}
 	}
 	r.expectPath(t, pods[1], len(r.additions(t, r.node(t, pods[1]), pods[1]))-1, "api")
 	r.haveAgentsBack(t)
