@@ -60,7 +60,7 @@ func TestAPodIsRedirectedByAStaleFileIfNobodyAnswers(t *testing.T) {
 	if line["path"] != "stale_file" || len(warnings) == 0 {
 		t.Fatalf("path %v, warnings %v; want the stale file, and why", line["path"], warnings)
 	}
-	for _, word := range []string{"used the agent's file, which is stale", n.agent.Socket(),
+	for _, word := range []string{"used the agent's file of the pod, which is stale", n.agent.Socket(),
 		"no-kubeconfig", "remedy: "} {
 		if text, _ := warnings[0].(string); !strings.Contains(text, word) {
 			t.Errorf("the warning lacks %q: %v", word, warnings[0])
