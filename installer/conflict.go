@@ -33,10 +33,10 @@ func (d *daemon) stands(now reconcile.State) bool {
 // is mended at once: it may be a network plugin that was updated. One that goes on is left alone
 // for longer and longer.
 func (d *daemon) checkConflict(ctx context.Context) time.Duration {
-	if d.placed.Why != reconcile.Effective || d.reconciler.Superseded() {
+	if d.placed.Why != reconcile.Effective {
 		return 0
 	}
-	found := d.reconciler.Look()
+	found := d.reconciler.Look(ctx)
 	// Where the runtime loads another file than before, nobody has undone our work.
 	if !found.ByAnother() || found.File != d.placed.File {
 		return 0

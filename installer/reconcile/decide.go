@@ -88,12 +88,14 @@ func Decide(cfg Settings, o Observation) (Todo, State) {
 	return todo, cfg.evaluate(o, cmp.Or(o.Failed, err))
 }
 
+const supersededText = "a newer agent on this node is in charge"
+
 // behind is the state while another agent is in charge. What its entry looks like is its matter;
 // that there is one is ours.
 func behind(cfg Settings, o Observation) State {
 	s := cfg.onDisk(o)
 	if s.Way != "" {
-		s.Why, s.Text = Superseded, "a newer agent on this node is in charge"
+		s.Why, s.Text = Superseded, supersededText
 	}
 	return s
 }

@@ -127,13 +127,13 @@ func (r *Reconciler) observeAgents(ctx context.Context, o *Observation) {
 		}
 	}
 	if !o.takenOut() {
-		o.Newer = r.Superseded()
+		o.Newer = r.superseded()
 	}
 }
 
-// Superseded reports whether a newer agent is in charge, as during an update. One that cannot find
+// superseded reports whether a newer agent is in charge, as during an update. One that cannot find
 // out goes on: writing what is there already changes nothing.
-func (r *Reconciler) Superseded() bool {
+func (r *Reconciler) superseded() bool {
 	member := r.Member()
 	if member == nil {
 		return false

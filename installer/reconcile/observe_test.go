@@ -82,3 +82,34 @@ func TestRetractedUnderTheLock(t *testing.T) {
 		t.Errorf("called %d times, %+v", called, pass.Now)
 	}
 }
+
+// A newer agent's pass writes its entry and takes charge then. An older one that looks in between
+// does not take it for a stranger's.
+func TestALookWaitsForAPass(t *testing.T) {
+	t.Parallel()
+	r := onDisk(t, Sources{}, map[string]string{"10-a.conflist": network(`{"type":"bridge"}`)})
+	member, err := r.cfg.Dirs.run().Join()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.member.Store(member)
+	if now := r.Look(t.Context()); !now.ByAnother() {
+		t.Fatalf("looked at a chain without our entry: %+v", now)
+	}
+	unlock, err := r.cfg.Dirs.run().Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if now := r.Look(ctx); now.ByAnother() {
+		t.Errorf("looked during another agent's pass: %+v", now)
+	}
+	if _, err := r.cfg.Dirs.run().Join(); err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+	if now := r.Look(t.Context()); now.Why != Superseded {
+		t.Errorf("looked with a newer agent in charge: %+v", now)
+	}
+}

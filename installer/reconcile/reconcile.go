@@ -175,8 +175,17 @@ func (r *Reconciler) report(p Outcome, took time.Duration) {
 	}
 }
 
-// Look is what the files come to, without a pass: nobody is asked, and nothing is locked.
-func (r *Reconciler) Look() State {
+// Look is what the files come to, without a pass: nobody is asked. It waits for another agent's
+// pass, which writes before it takes charge: a newer agent's entry is not a stranger's.
+func (r *Reconciler) Look(ctx context.Context) State {
+	unlock, err := r.cfg.Dirs.run().Lock(ctx)
+	if err != nil {
+		return failed(err)
+	}
+	defer unlock()
+	if r.superseded() {
+		return State{Why: Superseded, Text: supersededText}
+	}
 	o := Observation{Goal: In, Known: r.known}
 	r.readDirectories(&o)
 	return r.cfg.onDisk(o)
