@@ -60,7 +60,6 @@ func withIptables(rs redirect.Ruleset) ([]redirect.Problem, error) {
 // cases lists what is compared. The others are measured against the first two.
 func (n *node) cases() []testCase {
 	ours := annotations(n.pods[0])
-	away := filepath.Join(n.state, "nobody.sock")
 	return []testCase{
 		{
 			name: "an empty static program in Go", program: n.programs.empty, command: "ADD",
@@ -76,7 +75,7 @@ func (n *node) cases() []testCase {
 		},
 		{
 			name: byFile, program: n.programs.plugin, command: "ADD", passed: ours,
-			conf: map[string]any{"agentSocket": n.socketBesideFiles()},
+			conf: map[string]any{"agentSocket": socketIn(n.run)},
 			want: outcome{"redirected", "file"}, rules: withNFTables, budget: 3.6,
 		},
 		{
@@ -86,7 +85,7 @@ func (n *node) cases() []testCase {
 		{
 			name: "ours, API server over TLS, nftables", program: n.programs.plugin, command: "ADD",
 			passed: ours,
-			conf:   map[string]any{"agentSocket": away},
+			conf:   map[string]any{"agentSocket": filepath.Join(n.state, "nobody.sock")},
 			want:   outcome{"redirected", "api"}, rules: withNFTables, budget: 7.5,
 		},
 		{

@@ -1,11 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,9 +15,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/podfile"
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
+	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
 // What the agent is measured with, and how long.
@@ -29,83 +29,72 @@ const (
 	startTimeout  = time.Minute
 )
 
-// daemon is what the installer's process takes on a full node of a large cluster.
+// daemon is what the agent's process takes on a full node of a large cluster.
 type daemon struct {
 	anonymous, resident, most int64 // bytes
 	cpu                       time.Duration
 }
 
-// measureDaemon starts an installer beside an API server that knows a large cluster.
+// measureDaemon starts an agent beside an API server that knows a large cluster.
 func measureDaemon(t testing.TB) daemon {
 	t.Helper()
-	dir := t.TempDir()
-	api := apiserver.Start(t)
-	api.PutNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-0"}})
+	host := netns.New(t)
+	host.RaiseLoopback(t)
+	api := apiserver.StartIn(t, host)
 	for i := range podsInCluster {
 		pod := meshed(t, i)
-		pod.UID = types.UID(fmt.Sprint(i))
 		pod.Spec.NodeName = fmt.Sprintf("node-%d", i/podsOnNode)
 		api.Put(pod)
 	}
-	for _, name := range []string{"conf", "bin", "run"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
+	_, pid := startAgent(t, host, api, build(t))
+	before := ticks(t, pid)
+	rest(t.Context(), quietTime)
+	d := memoryOf(t, pid)
+	d.cpu = ticks(t, pid) - before
+	return d
+}
+
+// startAgent starts the agent of node-0, whose pods do not run, and waits until it vouches for the
+// files of the pods that the API server knows. It returns the agent's run directory and process.
+func startAgent(t testing.TB, host *netns.NS, api *apiserver.Server,
+	p programs) (run string, pid int) {
+	t.Helper()
+	api.PutNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-0"}})
+	dir := tmpfs(t)
+	conf, run := filepath.Join(dir, "conf"), filepath.Join(dir, "run")
 	const network = `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"}]}`
-	if err := os.WriteFile(filepath.Join(dir, "conf", "10-pods.conflist"), []byte(network),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	err := errors.Join(os.Mkdir(conf, 0o700), os.Mkdir(run, 0o700),
+		os.WriteFile(filepath.Join(conf, "10-pods.conflist"), []byte(network), 0o600))
 	if err != nil {
 		t.Fatal(err)
 	}
-	listen := l.Addr().String()
-	l.Close()
-	p := build(t)
 	cmd := exec.CommandContext(t.Context(), p.installer, "run", "--node-name", "node-0",
-		"--kubeconfig", api.Kubeconfig(),
-		"--token-file", api.TokenFile(), "--ca-file", api.CAFile(), "--api-server",
-		"https://127.0.0.1:6443",
-		"--conf-dir", filepath.Join(dir, "conf"), "--bin-dir", filepath.Join(dir, "bin"),
-		"--run-dir", filepath.Join(dir, "run"),
-		// This node's pods do not run.
-		"--runtime-socket", filepath.Join(dir, "none"), "--plugin-binary", p.plugin, "--listen",
-		listen, "--repair", "off")
+		"--kubeconfig", api.Kubeconfig(), "--token-file", api.TokenFile(),
+		"--ca-file", api.CAFile(), "--api-server", "https://127.0.0.1:6443",
+		"--conf-dir", conf, "--bin-dir", filepath.Join(dir, "bin"), "--run-dir", run,
+		"--runtime-socket", filepath.Join(dir, "none"), "--plugin-binary", p.plugin,
+		"--listen", "127.0.0.1:0", "--repair", "off")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	var log bytes.Buffer
+	cmd.Stderr = &log
+	host.Do(t, func() { err = cmd.Start() })
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	awaitReady(t, "http://"+listen)
-	before := ticks(t, cmd.Process.Pid)
-	rest(t.Context(), quietTime)
-	d := memoryOf(t, cmd.Process.Pid)
-	d.cpu = ticks(t, cmd.Process.Pid) - before
-	return d
-}
-
-func awaitReady(t testing.TB, address string) {
-	t.Helper()
-	said := ""
-	for end := time.Now().Add(startTimeout); time.Now().Before(end) &&
-		t.Context().Err() == nil; rest(t.Context(), 50*time.Millisecond) {
-		resp, err := http.Get(address + "/readyz")
-		if err != nil {
-			said = err.Error()
-			continue
-		}
-		body, _ := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if said = string(body); resp.StatusCode == http.StatusOK {
-			return
+	fresh := filepath.Join(podfile.Dir(run), podfile.FreshFile)
+	for end := time.Now().Add(startTimeout); ; rest(t.Context(), 50*time.Millisecond) {
+		if _, err := os.Stat(fresh); err == nil {
+			return run, cmd.Process.Pid
+		} else if t.Context().Err() != nil || time.Now().After(end) {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			t.Fatalf("the agent does not vouch for its files: %v\n%s", err, &log)
 		}
 	}
-	t.Fatalf("the installer is not ready: %s", said)
 }
 
 func rest(ctx context.Context, long time.Duration) {

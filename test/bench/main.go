@@ -8,8 +8,8 @@
 // It needs root, and fails if a call fails, but never because one was slow.
 //
 // Be aware:
-//   - The node and its pods are network namespaces without a name, and agent and API server are
-//     those of the tests, in this process. All pods' namespaces are kept until the end: else the
+//   - The node and its pods are network namespaces without a name, and the API server is that of
+//     the tests, in this process. All pods' namespaces are kept until the end: else the
 //     kernel would clean up while others are measured.
 //   - On a busy machine, cases that talk to somebody wait more often than an empty program does.
 //     Their ratios of CPU time stay what they are.

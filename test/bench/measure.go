@@ -60,7 +60,6 @@ func (n *node) measureOnce(c testCase, verify bool) took {
 		s = n.sandbox(n.pods[0])
 	}
 	cmd := n.process(c, s, n.programs.stopwatch)
-	n.files.Refresh(0)
 	n.start(cmd)
 	err := cmd.Wait()
 	log, reading := cutLastLine(cmd.Stderr.(*bytes.Buffer).String())
