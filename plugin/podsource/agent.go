@@ -2,7 +2,6 @@ package podsource
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -28,8 +27,7 @@ func (s Sources) askAgent(ctx context.Context, ref Ref) answer {
 // readAgent sends one request and reads one answer. A connection is all that it takes: net/http's
 // Transport would add two goroutines and a pool for each.
 func (s Sources) readAgent(ctx context.Context, ref Ref) answer {
-	conn, err := s.sendAgent(ctx, http.MethodGet,
-		protocol.PodPath(ref.Namespace, ref.Name, ref.UID), nil)
+	conn, err := s.sendAgent(ctx, protocol.PodPath(ref.Namespace, ref.Name, ref.UID))
 	if err != nil {
 		return silence(ctx, err)
 	}
@@ -48,17 +46,13 @@ func (s Sources) readAgent(ctx context.Context, ref Ref) answer {
 
 // sendAgent writes a request, and returns the connection for the answer. The end of ctx closes it,
 // whatever waits for it.
-func (s Sources) sendAgent(ctx context.Context, method, path string,
-	body []byte) (net.Conn, error) {
-	req, err := http.NewRequestWithContext(ctx, method, protocol.Origin+path, bytes.NewReader(body))
+func (s Sources) sendAgent(ctx context.Context, path string) (net.Conn, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, protocol.Origin+path, nil)
 	if err != nil {
 		return nil, err
 	}
 	req.Close = true
 	req.Header.Set("User-Agent", userAgent)
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
 	conn, err := s.dial(ctx, "unix", s.AgentSocket)
 	if err != nil {
 		return nil, err

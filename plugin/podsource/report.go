@@ -1,29 +1,42 @@
 package podsource
 
 import (
-	"context"
 	"encoding/json"
-	"net/http"
+	"fmt"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/protocol"
 )
 
 // reportTimeout is for a machine under load: connecting and writing to a socket take microseconds,
-// or never end.
+// or never end. Each of the two may take so long.
 const reportTimeout = 20 * time.Millisecond
 
 // Report hands an outcome to the agent. It does not wait for the answer, and an agent that is away
-// misses it.
+// misses it: the plugin has its own work to do. The kernel's calls are all that it takes. Where the
+// pod was found in its file, nothing else needs package net, which would take 0.15 ms to get ready.
 func (s Sources) Report(o protocol.Outcome) {
 	body, err := json.Marshal(o)
 	if err != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
-	defer cancel()
-	conn, err := s.sendAgent(ctx, http.MethodPost, protocol.PathOutcomes, body)
-	if err == nil { // best effort: the plugin has its own work to do
-		conn.Close()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return
 	}
+	defer unix.Close(fd)
+	timeout := unix.NsecToTimeval(reportTimeout.Nanoseconds())
+	if unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout) != nil ||
+		unix.Connect(fd, &unix.SockaddrUnix{Name: s.AgentSocket}) != nil {
+		return
+	}
+	_ = unix.Sendto(fd, outcomeRequest(body), unix.MSG_NOSIGNAL, nil)
+}
+
+func outcomeRequest(body []byte) []byte {
+	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: agent\r\nUser-Agent: %s\r\n"+
+		"Connection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		protocol.PathOutcomes, userAgent, len(body), body)
 }
