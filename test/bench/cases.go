@@ -19,6 +19,7 @@ type testCase struct {
 	conf    map[string]any    // beside what every call has
 	want    outcome
 	rules   comparison // nil where no rules are written
+	turns   int        // in each round; 0 is one
 	budget  float64    // the most that it may take, as a ratio to the empty program; 0 is no budget
 }
 
@@ -27,6 +28,10 @@ const (
 	byFile  = "ours, by its pod file, nftables"
 	byAgent = "ours, agent's cache, nftables"
 )
+
+// oftenTurns is how many turns those two have in a round: their ratio is to be right to a
+// hundredth.
+const oftenTurns = 5
 
 // The other budgets of the design.
 const (
@@ -77,10 +82,12 @@ func (n *node) cases() []testCase {
 			name: byFile, program: n.programs.plugin, command: "ADD", passed: ours,
 			conf: map[string]any{"agentSocket": socketIn(n.run)},
 			want: outcome{"redirected", "file"}, rules: withNFTables, budget: 3.6,
+			turns: oftenTurns,
 		},
 		{
 			name: byAgent, program: n.programs.plugin, command: "ADD", passed: ours,
 			want: outcome{"redirected", "agent"}, rules: withNFTables, budget: 4.5,
+			turns: oftenTurns,
 		},
 		{
 			name: "ours, API server over TLS, nftables", program: n.programs.plugin, command: "ADD",

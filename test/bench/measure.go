@@ -35,22 +35,32 @@ func (n *node) measure(runs int) report {
 		n.t.Fatal(err)
 	}
 	r := report{binary: info.Size()}
-	cases := n.cases()
-	for _, c := range cases {
+	for _, c := range n.cases() {
 		r.rows = append(r.rows, row{testCase: c})
 	}
 	for round := -warmUps; round < runs && n.t.Context().Err() == nil; round++ {
-		for i, c := range cases {
-			once := n.measureOnce(c, round == -warmUps)
-			if round >= 0 {
-				r.rows[i].took = append(r.rows[i].took, once)
-			}
-		}
+		n.measureRound(&r, round)
 		if round >= 0 && round%perRush == 0 {
 			r.rushes = append(r.rushes, n.measureRush(n.together()))
 		}
 	}
 	return r
+}
+
+// measureRound gives each case its turns, one of each at a time.
+func (n *node) measureRound(r *report, round int) {
+	for turn := range oftenTurns {
+		for i := range r.rows {
+			row := &r.rows[i]
+			if turn >= max(1, row.turns) {
+				continue
+			}
+			once := n.measureOnce(row.testCase, round == -warmUps && turn == 0)
+			if round >= 0 {
+				row.took = append(row.took, once)
+			}
+		}
+	}
 }
 
 // measureOnce runs a case, and looks for its rules if verify is set.
