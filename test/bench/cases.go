@@ -107,11 +107,16 @@ func (n *node) cases() []testCase {
 // manyPods are started at once, as many as a kubelet runs on a node by default.
 const manyPods = 110
 
-// together is the case of which many are started at once.
-func (n *node) together() testCase {
-	return testCase{
-		name: byAgent, program: n.programs.plugin, command: "ADD",
-		passed: annotations(n.pods[0]),
-		want:   outcome{"redirected", "agent"}, rules: withNFTables,
+// together are the cases of which many are started at once: then no core is idle that could do the
+// agent's half.
+func (n *node) together() (byFiles, byAgents testCase) {
+	for _, c := range n.cases() {
+		switch c.name {
+		case byFile:
+			byFiles = c
+		case byAgent:
+			byAgents = c
+		}
 	}
+	return byFiles, byAgents
 }

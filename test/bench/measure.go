@@ -20,12 +20,14 @@ type took struct {
 	memory    int64 // bytes, at most
 }
 
-// rush is what many calls at once took.
-type rush struct{ all, slowest time.Duration }
+// rush is what many calls at once took, by their pods' files and by the agent's socket.
+type rush struct{ byFiles, byAgents crowd }
+
+type crowd struct{ all, slowest time.Duration }
 
 const (
 	warmUps = 3  // rounds that do not count: modules are loaded, files are read
-	perRush = 20 // rounds
+	perRush = 10 // rounds
 )
 
 // measure has all cases take turns, and the many at once every now and then.
@@ -41,7 +43,8 @@ func (n *node) measure(runs int) report {
 	for round := -warmUps; round < runs && n.t.Context().Err() == nil; round++ {
 		n.measureRound(&r, round)
 		if round >= 0 && round%perRush == 0 {
-			r.rushes = append(r.rushes, n.measureRush(n.together()))
+			byFiles, byAgents := n.together()
+			r.rushes = append(r.rushes, rush{n.measureRush(byFiles), n.measureRush(byAgents)})
 		}
 	}
 	return r
@@ -92,7 +95,7 @@ func cutLastLine(text string) (before, last string) {
 }
 
 // measureRush starts a case for every pod at once.
-func (n *node) measureRush(c testCase) rush {
+func (n *node) measureRush(c testCase) crowd {
 	var cmds []*exec.Cmd
 	for _, pod := range n.pods {
 		cmds = append(cmds, n.process(c, n.sandbox(pod)))
@@ -109,7 +112,7 @@ func (n *node) measureRush(c testCase) rush {
 		})
 	}
 	all.Wait()
-	var r rush
+	var r crowd
 	for i, cmd := range cmds {
 		n.judge(c, cmd, cmd.Stderr.(*bytes.Buffer).String(), errs[i])
 		r.all, r.slowest = max(r.all, ends[i].Sub(began[0])), max(r.slowest, ends[i].Sub(began[i]))
