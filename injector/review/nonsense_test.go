@@ -400,3 +400,18 @@ func checkAnswer(t *testing.T, body []byte, answer *httptest.ResponseRecorder) {
 	}
 	patched(t, podtree.Map(asked, "request", "object"), said)
 }
+
+// Whoever reaches the port sends as much nonsense as he likes, and fills no log with it.
+func TestALotOfNonsenseIsCountedAndNotLogged(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "")
+	const all = 1000
+	for range all {
+		req := httptest.NewRequest(http.MethodPost, "/inject", strings.NewReader("{"))
+		r.inject.ServeHTTP(httptest.NewRecorder(), req)
+	}
+	r.counted(t, "outcome=malformed reason=content_type webhook=inject", all)
+	if lines := r.logged.Len(); lines == 0 || lines > all/10 {
+		t.Errorf("%d lines in the log of %d requests, want some", lines, all)
+	}
+}

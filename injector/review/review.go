@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/config"
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/validation"
@@ -30,7 +31,7 @@ type Options struct {
 	// Validation is put into each pod that is injected or stripped; nil: nothing is.
 	Validation *validation.Container
 	Metrics    prometheus.Registerer // of requests by decision, and of their time
-	Log        *zap.Logger           // one line an answer
+	Log        *zap.Logger           // a line an answer, but not for all nonsense
 }
 
 // Reviewer answers requests for admission.
@@ -38,11 +39,14 @@ type Reviewer struct {
 	of      Options
 	budget  budget
 	metrics metrics
+	// Whoever reaches the port can send what is no review: not all of that is logged.
+	malformed *rate.Limiter
 }
 
 // New returns one.
 func New(o Options) *Reviewer {
-	return &Reviewer{of: o, budget: newBudget(), metrics: newMetrics(o.Metrics)}
+	return &Reviewer{of: o, budget: newBudget(), metrics: newMetrics(o.Metrics),
+		malformed: rate.NewLimiter(1, 10)}
 }
 
 // Inject answers at /inject: the proxy is put into the pod, without istio-init.

@@ -113,6 +113,9 @@ var messages = map[string]string{
 const maxName = 253
 
 func (h *webhook) log(req *request, a *answer, took time.Duration) {
+	if a.outcome == malformed && !h.reviewer.malformed.Allow() {
+		return // the metrics count it
+	}
 	level := zapcore.InfoLevel
 	switch {
 	case a.err != nil || a.outcome == failed:
