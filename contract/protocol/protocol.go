@@ -87,3 +87,9 @@ const (
 	SourceAPI       = "api"        // the API server
 	SourceStaleFile = "stale_file" // the pod's file, when agent and API server were silent
 )
+
+// Sources lists them.
+func Sources() []string {
+	return []string{SourceRuntime, SourceRecord, SourceFile, SourceAgent, SourceAPI,
+		SourceStaleFile}
+}

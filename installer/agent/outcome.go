@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -125,13 +126,17 @@ func newOutcomes(reg prometheus.Registerer) *outcomes {
 func (c *outcomes) count(o protocol.Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	labels := c.knownOutcomes.admit(o.Command, o.Outcome, o.Reason, o.Source)
-	c.commands.WithLabelValues(labels[:]...).Inc()
+	labels := c.knownOutcomes.admit(o.Command, o.Outcome, o.Reason)
+	source := o.Source
+	if source != "" && !slices.Contains(protocol.Sources(), source) {
+		source = other
+	}
+	c.commands.WithLabelValues(labels[0], labels[1], labels[2], source).Inc()
 	for phase, took := range o.Phases {
 		if took < 0 || math.IsInf(took, 0) {
 			continue // a clock that was set back
 		}
-		labels := c.knownPhases.admit(o.Command, phase, "", "")
+		labels := c.knownPhases.admit(o.Command, phase, "")
 		c.phases.WithLabelValues(labels[0], labels[1]).Observe(took)
 	}
 }
@@ -139,12 +144,12 @@ func (c *outcomes) count(o protocol.Outcome) {
 // A vocabulary bounds how many combinations of words there are.
 type vocabulary struct {
 	most int
-	seen map[[4]string]bool
+	seen map[[3]string]bool
 }
 
 // admit returns the words, or others for them if they are no words or too many.
-func (v *vocabulary) admit(words ...string) [4]string {
-	labels := [4]string(words)
+func (v *vocabulary) admit(words ...string) [3]string {
+	labels := [3]string(words)
 	for i, word := range labels {
 		if !plain(word) {
 			labels[i] = other
@@ -154,10 +159,10 @@ func (v *vocabulary) admit(words ...string) [4]string {
 		return labels
 	}
 	if len(v.seen) >= v.most {
-		return [4]string{other, other, other, other}
+		return [3]string{other, other, other}
 	}
 	if v.seen == nil {
-		v.seen = map[[4]string]bool{}
+		v.seen = map[[3]string]bool{}
 	}
 	v.seen[labels] = true
 	return labels

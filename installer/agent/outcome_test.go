@@ -27,7 +27,7 @@ func TestOutcomesBecomeMetrics(t *testing.T) {
 		{Command: "ADD", Outcome: "redirected", Phases: map[string]float64{"find": .0002}},
 		{Command: "ADD", Outcome: "skipped", Reason: "not_injected",
 			Source: protocol.SourceRuntime},
-		{Command: "DEL", Outcome: "a_word_of_next_year"},
+		{Command: "DEL", Outcome: "a_word_of_next_year", Source: "another"},
 		{Command: "ADD", Outcome: "failed", Reason: "has spaces",
 			Phases: map[string]float64{"find": -1, "apply": math.Inf(1)}},
 	} {
@@ -40,7 +40,7 @@ sidecar_cni_commands_total{command="ADD",outcome="failed",reason="other",source=
 sidecar_cni_commands_total{command="ADD",outcome="redirected",reason="",source=""} 1
 sidecar_cni_commands_total{command="ADD",outcome="redirected",reason="",source="stale_file"} 1
 sidecar_cni_commands_total{command="ADD",outcome="skipped",reason="not_injected",source="runtime"} 1
-sidecar_cni_commands_total{command="DEL",outcome="a_word_of_next_year",reason="",source=""} 1
+sidecar_cni_commands_total{command="DEL",outcome="a_word_of_next_year",reason="",source="other"} 1
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want),
 		"sidecar_cni_commands_total"); err != nil {
@@ -131,7 +131,7 @@ func TestWordsAreBounded(t *testing.T) {
 		t.Errorf("%v counted as others, want %d", got, told-mostOutcomes)
 	}
 	if got := testutil.ToFloat64(c.commands.WithLabelValues("word_0", "word_0",
-		"word_0", "word_0")); got != 2 {
+		"word_0", other)); got != 2 {
 		t.Errorf("%v counted of a word that was there before, want 2", got)
 	}
 }
