@@ -18,7 +18,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -27,9 +26,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/sidecar-cni/sidecar-cni/daemon/api"
-	"github.com/sidecar-cni/sidecar-cni/daemon/flags"
 	"github.com/sidecar-cni/sidecar-cni/daemon/loglevel"
-	"github.com/sidecar-cni/sidecar-cni/daemon/memory"
+	"github.com/sidecar-cni/sidecar-cni/daemon/program"
 	"github.com/sidecar-cni/sidecar-cni/injector/certify"
 	"github.com/sidecar-cni/sidecar-cni/injector/validate"
 	"github.com/sidecar-cni/sidecar-cni/injector/withdraw"
@@ -44,11 +42,10 @@ const exitInvalid = 126
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	klog.SetLogger(logr.Discard()) // what client-go would log is in errors
-	e := env{
-		args: os.Args[1:], environ: os.Environ(), cgroup: "/sys/fs/cgroup",
-		stdout: os.Stdout, stderr: os.Stderr,
-	}
-	err := e.run(ctx)
+	err := run(ctx, program.Program{
+		Args: os.Args[1:], Environ: os.Environ(), CGroup: "/sys/fs/cgroup",
+		Stdout: os.Stdout, Stderr: os.Stderr,
+	})
 	stop()
 	if err == nil {
 		return
@@ -58,14 +55,6 @@ func main() {
 		os.Exit(exitInvalid)
 	}
 	os.Exit(1)
-}
-
-// env is what the program has of the world.
-type env struct {
-	args           []string
-	environ        []string
-	cgroup         string // where the process' own cgroup is mounted
-	stdout, stderr io.Writer
 }
 
 const (
@@ -79,51 +68,27 @@ and waits until each API server knows. Pods that were injected stay as they are.
 126. It needs the user and the group of the proxy, and no right.`
 )
 
-func (e env) run(ctx context.Context) error {
-	if limit, ok := memory.Limit(e.cgroup); ok {
-		debug.SetMemoryLimit(limit)
-	}
-	root := &cobra.Command{
-		Use: "sidecar-cni-injector", Short: "Puts proxies into pods, without istio-init",
-		Version: version(), SilenceErrors: true, SilenceUsage: true,
-	}
-	root.SetArgs(e.args)
-	root.SetOut(e.stdout)
-	root.SetErr(e.stderr)
-	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(e.serveCommand(ctx), e.certifyCommand(ctx), e.withdrawCommand(ctx),
-		e.validateCommand(ctx))
-	return root.Execute()
+func run(ctx context.Context, p program.Program) error {
+	p.Name, p.About = "sidecar-cni-injector", "Puts proxies into pods, without istio-init"
+	p.Settings = everySetting()
+	return p.Run(serveCommand(ctx, p), certifyCommand(ctx, p),
+		withdrawCommand(ctx, p), validateCommand(ctx, p))
 }
 
-// command is a verb, with flags for the settings of the groups.
-func (e env) command(use, short, about string, groups []flags.Group) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short, Long: about, Args: cobra.NoArgs}
-	flags.Define(c.Flags(), groups)
-	c.PreRunE = func(*cobra.Command, []string) error {
-		return flags.FromEnvironment(c.Flags(), e.environ, everySetting())
-	}
-	c.SetHelpFunc(func(*cobra.Command, []string) {
-		fmt.Fprintf(e.stdout, "%s\n\nUsage: sidecar-cni-injector %s [flags]\n", about, use)
-		flags.Help(e.stdout, groups)
-	})
+func newSettings(p program.Program) *settings {
+	return &settings{api: api.Server{InCluster: api.InCluster(p.Environ)}}
+}
+
+func serveCommand(ctx context.Context, p program.Program) *cobra.Command {
+	s := newSettings(p)
+	c := p.Command("serve", "answer the API server", serveAbout, s.serveGroups())
+	c.RunE = func(*cobra.Command, []string) error { return s.serve(ctx, p.Stderr) }
 	return c
 }
 
-func (e env) newSettings() *settings {
-	return &settings{api: api.Server{InCluster: api.InCluster(e.environ)}}
-}
-
-func (e env) serveCommand(ctx context.Context) *cobra.Command {
-	s := e.newSettings()
-	c := e.command("serve", "answer the API server", serveAbout, s.serveGroups())
-	c.RunE = func(*cobra.Command, []string) error { return s.serve(ctx, e.stderr) }
-	return c
-}
-
-func (e env) certifyCommand(ctx context.Context) *cobra.Command {
-	s := e.newSettings()
-	c := e.command("certify", "have the API server trust the webhooks", certifyAbout,
+func certifyCommand(ctx context.Context, p program.Program) *cobra.Command {
+	s := newSettings(p)
+	c := p.Command("certify", "have the API server trust the webhooks", certifyAbout,
 		s.certifyGroups())
 	c.RunE = func(*cobra.Command, []string) error {
 		secret, err := name("ca-secret", s.serving.secret)
@@ -140,14 +105,14 @@ func (e env) certifyCommand(ctx context.Context) *cobra.Command {
 		}
 		return certify.Run(ctx, config, certify.Settings{
 			Secret: secret, Configurations: names, Timeout: s.job.timeout,
-		}, s.newLog(e.stderr))
+		}, s.newLog(p.Stderr))
 	}
 	return c
 }
 
-func (e env) withdrawCommand(ctx context.Context) *cobra.Command {
-	s := e.newSettings()
-	c := e.command("withdraw", "take the webhook configurations away", withdrawAbout,
+func withdrawCommand(ctx context.Context, p program.Program) *cobra.Command {
+	s := newSettings(p)
+	c := p.Command("withdraw", "take the webhook configurations away", withdrawAbout,
 		s.withdrawGroups())
 	c.RunE = func(*cobra.Command, []string) error {
 		names, err := s.job.names()
@@ -160,17 +125,17 @@ func (e env) withdrawCommand(ctx context.Context) *cobra.Command {
 		}
 		return withdraw.Run(ctx, config, withdraw.Settings{
 			Configurations: names, Settle: s.job.settle, Timeout: s.job.timeout,
-		}, s.newLog(e.stderr))
+		}, s.newLog(p.Stderr))
 	}
 	return c
 }
 
-func (e env) validateCommand(ctx context.Context) *cobra.Command {
-	s := e.newSettings()
-	c := e.command("validate", "hold up a pod that is not redirected", validateAbout,
+func validateCommand(ctx context.Context, p program.Program) *cobra.Command {
+	s := newSettings(p)
+	c := p.Command("validate", "hold up a pod that is not redirected", validateAbout,
 		s.validateGroups())
 	c.RunE = func(*cobra.Command, []string) error {
-		options, err := s.validation.options(e.stdout)
+		options, err := s.validation.options(p.Stdout)
 		if err != nil {
 			return err
 		}
@@ -182,12 +147,4 @@ func (e env) validateCommand(ctx context.Context) *cobra.Command {
 func (s *settings) newLog(stderr io.Writer) *zap.Logger {
 	log, _ := loglevel.New(s.logLevel, stderr)
 	return log
-}
-
-// version is that of the module, as the Go toolchain knows it.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return "unknown"
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/daemon/events"
 	"github.com/sidecar-cni/sidecar-cni/daemon/loglevel"
+	"github.com/sidecar-cni/sidecar-cni/daemon/program"
 	"github.com/sidecar-cni/sidecar-cni/injector/certificate"
 	"github.com/sidecar-cni/sidecar-cni/injector/configuration"
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/validation"
@@ -73,7 +74,7 @@ func (s *settings) serve(ctx context.Context, stderr io.Writer) error {
 	if err := listen(ctx, s.serving, &options); err != nil {
 		return err
 	}
-	log.Info("started injector", zap.String("version", version()),
+	log.Info("started injector", zap.String("version", program.Version()),
 		zap.String("guard", s.guard.mode))
 	all, ctx := errgroup.WithContext(ctx)
 	all.Go(func() error { reported(ctx); return nil })

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sidecar-cni/sidecar-cni/daemon/flags"
+	"github.com/sidecar-cni/sidecar-cni/daemon/program"
 	"github.com/sidecar-cni/sidecar-cni/injector/validate"
 )
 
@@ -75,7 +76,8 @@ func TestHelpNamesEverything(t *testing.T) {
 	t.Parallel()
 	for command, groups := range commands(&settings{}) {
 		var out bytes.Buffer
-		if err := (env{args: []string{command, "--help"}, stdout: &out}).run(t.Context()); err != nil {
+		if err := run(t.Context(), program.Program{
+			Args: []string{command, "--help"}, Stdout: &out}); err != nil {
 			t.Fatal(err)
 		}
 		for _, g := range groups {
@@ -124,7 +126,7 @@ func TestWrongCommandLines(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel() // what is not refused ends at once
 		var out bytes.Buffer
-		err := (env{args: row.args, stdout: &out, stderr: &out}).run(ctx)
+		err := run(ctx, program.Program{Args: row.args, Stdout: &out, Stderr: &out})
 		if err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%v: %v, want %q", row.args, err, row.want)
 		}

@@ -19,7 +19,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -28,7 +27,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/daemon/api"
 	"github.com/sidecar-cni/sidecar-cni/daemon/flags"
 	"github.com/sidecar-cni/sidecar-cni/daemon/loglevel"
-	"github.com/sidecar-cni/sidecar-cni/daemon/memory"
+	"github.com/sidecar-cni/sidecar-cni/daemon/program"
 	"github.com/sidecar-cni/sidecar-cni/installer/access"
 	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
 	"github.com/sidecar-cni/sidecar-cni/installer/withdraw"
@@ -38,24 +37,15 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	e := env{
-		args: os.Args[1:], environ: os.Environ(), cgroup: "/sys/fs/cgroup",
-		stdout: os.Stdout, stderr: os.Stderr,
-	}
-	err := e.run(ctx)
+	err := run(ctx, program.Program{
+		Args: os.Args[1:], Environ: os.Environ(), CGroup: "/sys/fs/cgroup",
+		Stdout: os.Stdout, Stderr: os.Stderr,
+	})
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "sidecar-cni-installer:", err)
 		os.Exit(1)
 	}
-}
-
-// env is what the program has of the world.
-type env struct {
-	args           []string
-	environ        []string
-	cgroup         string // where the process' own cgroup is mounted
-	stdout, stderr io.Writer
 }
 
 const (
@@ -74,53 +64,27 @@ daemon ends:
 kubectl exec POD -- /sidecar-cni-installer log-level debug`
 )
 
-func (e env) run(ctx context.Context) error {
-	if limit, ok := memory.Limit(e.cgroup); ok {
-		debug.SetMemoryLimit(limit)
-	}
-	root := &cobra.Command{
-		Use: "sidecar-cni-installer", Short: "Keeps the sidecar-cni plugin in a node's CNI chain",
-		Version: version(), SilenceErrors: true, SilenceUsage: true,
-	}
-	root.SetArgs(e.args)
-	root.SetOut(e.stdout)
-	root.SetErr(e.stderr)
-	root.CompletionOptions.DisableDefaultCmd = true
-	for _, c := range []*cobra.Command{e.runCommand(ctx), e.uninstallCommand(ctx),
-		e.withdrawCommand(ctx), e.levelCommand(ctx)} {
-		root.AddCommand(c)
-	}
-	return root.Execute()
+func run(ctx context.Context, p program.Program) error {
+	p.Name, p.About = "sidecar-cni-installer", "Keeps the sidecar-cni plugin in a node's CNI chain"
+	p.Settings = everySetting()
+	return p.Run(runCommand(ctx, p), uninstallCommand(ctx, p),
+		withdrawCommand(ctx, p), levelCommand(ctx, p))
 }
 
-// command is a verb, with flags for the settings of the groups.
-func (e env) command(use, short, about string, groups []flags.Group) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short, Long: about, Args: cobra.NoArgs}
-	flags.Define(c.Flags(), groups)
-	c.PreRunE = func(*cobra.Command, []string) error {
-		return flags.FromEnvironment(c.Flags(), e.environ, everySetting())
-	}
-	c.SetHelpFunc(func(*cobra.Command, []string) {
-		fmt.Fprintf(e.stdout, "%s\n\nUsage: sidecar-cni-installer %s [flags]\n", about, use)
-		flags.Help(e.stdout, groups)
-	})
-	return c
-}
-
-func (e env) newSettings() *settings {
-	return &settings{api: api.Server{InCluster: api.InCluster(e.environ)}}
+func newSettings(p program.Program) *settings {
+	return &settings{api: api.Server{InCluster: api.InCluster(p.Environ)}}
 }
 
 // runCommand makes one pass, or all of them.
-func (e env) runCommand(ctx context.Context) *cobra.Command {
-	s := e.newSettings()
-	c := e.command("run", "keep the plugin in the node's chain", runAbout,
+func runCommand(ctx context.Context, p program.Program) *cobra.Command {
+	s := newSettings(p)
+	c := p.Command("run", "keep the plugin in the node's chain", runAbout,
 		append(s.common(), s.runOnly()))
 	c.RunE = func(*cobra.Command, []string) error {
-		log, level := loglevel.New(s.agent.logLevel, e.stderr)
+		log, level := loglevel.New(s.agent.logLevel, p.Stderr)
 		switch {
 		case s.dryRun:
-			return s.preview(ctx, e.stdout, log)
+			return s.preview(ctx, p.Stdout, log)
 		case s.agent.node == "":
 			return errors.New("--node-name: want the name of the node")
 		case s.once:
@@ -153,44 +117,36 @@ func (s *settings) preview(ctx context.Context, out io.Writer, log *zap.Logger) 
 	return r.Pass(ctx, reconcile.Preview).Print(out)
 }
 
-func (e env) uninstallCommand(ctx context.Context) *cobra.Command {
-	s := e.newSettings()
-	c := e.command("uninstall", "take the node out again", uninstallAbout,
+func uninstallCommand(ctx context.Context, p program.Program) *cobra.Command {
+	s := newSettings(p)
+	c := p.Command("uninstall", "take the node out again", uninstallAbout,
 		append(s.common(), s.uninstallOnly()))
-	c.RunE = func(*cobra.Command, []string) error { return s.uninstall(ctx, e.stderr) }
+	c.RunE = func(*cobra.Command, []string) error { return s.uninstall(ctx, p.Stderr) }
 	return c
 }
 
-func (e env) withdrawCommand(ctx context.Context) *cobra.Command {
-	s := e.newSettings()
-	c := e.command("withdraw", "take all nodes out again", withdrawAbout,
+func withdrawCommand(ctx context.Context, p program.Program) *cobra.Command {
+	s := newSettings(p)
+	c := p.Command("withdraw", "take all nodes out again", withdrawAbout,
 		[]flags.Group{s.withdrawOnly()})
 	c.RunE = func(*cobra.Command, []string) error {
 		config, err := s.api.Config()
 		if err != nil {
 			return err
 		}
-		return withdraw.Run(ctx, config, s.withdraw, e.stdout)
+		return withdraw.Run(ctx, config, s.withdraw, p.Stdout)
 	}
 	return c
 }
 
 // levelCommand shows or changes the log level of the daemon that runs in the same pod.
-func (e env) levelCommand(ctx context.Context) *cobra.Command {
-	s := e.newSettings()
-	c := e.command("log-level", "show or set the log level of the running daemon", levelAbout,
+func levelCommand(ctx context.Context, p program.Program) *cobra.Command {
+	s := newSettings(p)
+	c := p.Command("log-level", "show or set the log level of the running daemon", levelAbout,
 		[]flags.Group{s.levelOnly()})
 	c.Use, c.Args = "log-level [debug|info|warn|error]", cobra.MaximumNArgs(1)
 	c.RunE = func(_ *cobra.Command, args []string) error {
-		return loglevel.Ask(ctx, s.agent.listen, args, e.stdout)
+		return loglevel.Ask(ctx, s.agent.listen, args, p.Stdout)
 	}
 	return c
-}
-
-// version is that of the module, as the Go toolchain knows it.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return "unknown"
 }

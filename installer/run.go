@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/sidecar-cni/sidecar-cni/daemon/events"
+	"github.com/sidecar-cni/sidecar-cni/daemon/program"
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 	"github.com/sidecar-cni/sidecar-cni/installer/guard"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
@@ -98,7 +99,7 @@ func (s *settings) runDaemon(ctx context.Context, log *zap.Logger, level zap.Ato
 	log.Info("started agent", zap.String("node", d.nodeName),
 		zap.String("platform", where.Platform.Name), zap.String("why", where.Evidence),
 		zap.String("path", where.Conf.Path), zap.String("backend", d.seen.Load().backend),
-		zap.String("version", version()))
+		zap.String("version", program.Version()))
 	all, ctx := errgroup.WithContext(ctx)
 	all.Go(func() error { d.pods.Run(ctx); return nil })
 	all.Go(func() error { d.classes.Run(ctx); return nil })

@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+
+	"github.com/sidecar-cni/sidecar-cni/daemon/program"
 )
 
 // workloads is an API server with one DaemonSet, whose controller has done its work, or has not on
@@ -123,7 +125,7 @@ func withdrawn(t *testing.T, w *workloads, more ...string) (string, error) {
 	}
 	var out bytes.Buffer
 	args := append([]string{"withdraw", "--kubeconfig", config, "--namespace", "mesh"}, more...)
-	err := env{args: args, stdout: &out, stderr: &out}.run(t.Context())
+	err := run(t.Context(), program.Program{Args: args, Stdout: &out, Stderr: &out})
 	return out.String(), err
 }
 
