@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/sidecar-cni/sidecar-cni/installer/node"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
@@ -105,11 +106,19 @@ func TestALookWaitsForAPass(t *testing.T) {
 	if now := r.Look(ctx); now.ByAnother() {
 		t.Errorf("looked during another agent's pass: %+v", now)
 	}
-	if _, err := r.cfg.Dirs.run().Join(); err != nil {
+	newer, err := r.cfg.Dirs.run().Join()
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer newer.Leave()
 	unlock()
 	if now := r.Look(t.Context()); now.Why != Superseded {
 		t.Errorf("looked with a newer agent in charge: %+v", now)
+	}
+	if err := r.cfg.Dirs.run().Mark(node.Marker{}); err != nil {
+		t.Fatal(err)
+	}
+	if now := r.Look(t.Context()); now.Why != Uninstalled {
+		t.Errorf("looked while the node is taken out: %+v", now)
 	}
 }

@@ -176,14 +176,20 @@ func (r *Reconciler) report(p Outcome, took time.Duration) {
 }
 
 // Look is what the files come to, without a pass: nobody is asked. It waits for another agent's
-// pass, which writes before it takes charge: a newer agent's entry is not a stranger's.
+// pass, which writes before it takes charge: a newer agent's entry is not a stranger's, and what an
+// uninstallation removes is no stranger's doing.
 func (r *Reconciler) Look(ctx context.Context) State {
 	unlock, err := r.cfg.Dirs.run().Lock(ctx)
 	if err != nil {
 		return failed(err)
 	}
 	defer unlock()
-	if r.superseded() {
+	switch _, marked, err := r.cfg.Dirs.run().Marked(); {
+	case err != nil:
+		return failed(err)
+	case marked:
+		return State{Why: Uninstalled, Text: "the node is being taken out"}
+	case r.superseded():
 		return State{Why: Superseded, Text: supersededText}
 	}
 	o := Observation{Goal: In, Known: r.known}
