@@ -154,7 +154,7 @@ func (n *node) call(r request) response {
 	})
 }
 
-// callReported repeats a call until the agent has a report of it. The plugin sends one within 20 ms
+// callReported repeats a call until the agent has a report of it. The plugin sends one within 40 ms
 // or not at all, and on a loaded machine some are lost. Be aware: it is for ADD and CHECK, which
 // end the second time as they did the first time. A second DEL reports that there is no record.
 func (n *node) callReported(r request) (response, agent.Outcome) {

@@ -190,7 +190,7 @@ func TestValidationMissesEachRuleThatItTries(t *testing.T) {
 			}
 			listed, lines := untestedLines(whole.stdout), linesOf(rules)
 			handles := handlesIn(t, pod.NS)
-			port := 10_000
+			port := 20_000
 			for where, place := range lines {
 				// Connection tracking sends what comes from the same port soon after the same way,
 				// whatever the rules are by then: each run has ports of its own.

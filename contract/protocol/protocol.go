@@ -19,8 +19,11 @@ const (
 
 const pods = "/v2/pods/"
 
-// Origin comes before a path in the URL of a request. Its host means nothing: the socket does.
-const Origin = "http://agent"
+// Origin comes before a path in the URL of a request. Its Host means nothing: the socket does.
+const (
+	Origin = "http://" + Host
+	Host   = "agent"
+)
 
 // PodPath is the path and the query by which a pod is asked for. An empty uid is any.
 func PodPath(namespace, name, uid string) string {
@@ -88,7 +91,7 @@ const (
 	SourceStaleFile = "stale_file" // the pod's file, when agent and API server were silent
 )
 
-// Sources lists them.
+// Sources lists all words that Outcome.Source can be.
 func Sources() []string {
 	return []string{SourceRuntime, SourceRecord, SourceFile, SourceAgent, SourceAPI,
 		SourceStaleFile}

@@ -88,7 +88,7 @@ func readOutcome(body io.Reader) (protocol.Outcome, error) {
 
 const (
 	// Far more than a release of the plugin has, and little enough for a Prometheus that watches
-	// thousands of nodes.
+	// thousands of nodes. Each may be by one of a few sources.
 	mostOutcomes = 128
 	mostPhases   = 32
 	// other stands for words that come after so many, and for what is no word.

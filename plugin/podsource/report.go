@@ -36,7 +36,7 @@ func (s Sources) Report(o protocol.Outcome) {
 }
 
 func outcomeRequest(body []byte) []byte {
-	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: agent\r\nUser-Agent: %s\r\n"+
+	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: %s\r\n"+
 		"Connection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-		protocol.PathOutcomes, userAgent, len(body), body)
+		protocol.PathOutcomes, protocol.Host, userAgent, len(body), body)
 }

@@ -32,7 +32,7 @@ func TestReportReachesTheAgent(t *testing.T) {
 	}
 }
 
-// It ends, whatever the agent does, and long before anybody gives up on the plugin.
+// It ends, whatever the agent does.
 func TestReportIsNotHeldUp(t *testing.T) {
 	t.Parallel()
 	for name, socket := range map[string]func(t *testing.T) string{

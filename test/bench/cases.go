@@ -35,7 +35,7 @@ const oftenTurns = 5
 
 // The other budgets of the design.
 const (
-	fileBudget   = 0.88                   // of byFile, as a ratio to byAgent
+	fileBudget   = 0.88                   // of byFile to byAgent, of one ADD and of many at once
 	rushBudget   = 600 * time.Millisecond // with two cores
 	binaryBudget = 16 << 20
 	memoryBudget = 20 << 20

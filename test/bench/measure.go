@@ -50,7 +50,7 @@ func (n *node) measure(runs int) report {
 	return r
 }
 
-// measureRound gives each case its turns, one of each at a time.
+// measureRound gives each case its turns: first one each, then those that have more take turns.
 func (n *node) measureRound(r *report, round int) {
 	for turn := range oftenTurns {
 		for i := range r.rows {
