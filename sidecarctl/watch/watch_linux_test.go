@@ -347,6 +347,20 @@ func TestWhatIsCounted(t *testing.T) {
 	}
 }
 
+// uninterrupted repeats a call of the kernel that a signal of Go's runtime has interrupted, which
+// is not begun anew by itself where the socket has a timeout.
+func uninterrupted(call func() error) error {
+	for {
+		switch err := call(); {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EISCONN): // by the interrupted one
+			return nil
+		default:
+			return err
+		}
+	}
+}
+
 // hold makes a call and returns when all of the answer is there. The connection is open until end
 // is called.
 func hold(t *testing.T, ns *netns.NS, c netns.Call) (end func()) {
@@ -376,15 +390,15 @@ func hold(t *testing.T, ns *netns.NS, c netns.Call) (end func()) {
 	err = errors.Join(err, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
 		&unix.Timeval{Sec: 5}),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 5}),
-		unix.Connect(fd, to))
+		uninterrupted(func() error { return unix.Connect(fd, to) }))
 	buf := make([]byte, 1024)
 	if kind == unix.SOCK_DGRAM && err == nil {
 		if _, err = unix.Write(fd, buf[:1]); err == nil {
-			_, err = unix.Read(fd, buf)
+			err = uninterrupted(func() error { _, err := unix.Read(fd, buf); return err })
 		}
 	}
 	for n := 1; kind == unix.SOCK_STREAM && n > 0 && err == nil; {
-		n, err = unix.Read(fd, buf)
+		err = uninterrupted(func() (err error) { n, err = unix.Read(fd, buf); return err })
 	}
 	if err != nil && !errors.Is(err, unix.ECONNREFUSED) {
 		t.Fatalf("call %s: %v", c.To, err)
