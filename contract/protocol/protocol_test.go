@@ -1,9 +1,14 @@
 package protocol_test
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/protocol"
 )
@@ -28,5 +33,25 @@ func TestPathsAreThoseOfThePage(t *testing.T) {
 	if got, want := protocol.PodPath("a b", "c/d", "e&f"),
 		"/v2/pods/a%20b/c%2Fd?uid=e%26f"; got != want {
 		t.Errorf("path %s, want %s", got, want)
+	}
+}
+
+// A source that is missing in the list would be counted as another one.
+func TestSourcesAreAllOfThem(t *testing.T) {
+	t.Parallel()
+	file, err := parser.ParseFile(token.NewFileSet(), "protocol.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var declared []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if ok && strings.HasPrefix(spec.Names[0].Name, "Source") {
+			declared = append(declared, strings.Trim(spec.Values[0].(*ast.BasicLit).Value, `"`))
+		}
+		return true
+	})
+	if diff := cmp.Diff(declared, protocol.Sources()); diff != "" {
+		t.Errorf("sources (-declared +listed):\n%s", diff)
 	}
 }
