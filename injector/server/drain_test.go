@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -48,8 +47,12 @@ func newDrained(t *testing.T, cert tls.Certificate, trusted *x509.CertPool) *dra
 }
 
 // client keeps its connections as the API server does, or has a new one for each request.
-func (d *drained) client(keep bool) *http.Client {
-	transport := &http.Transport{DialContext: d.webhooks.dial, DisableKeepAlives: !keep,
+func (d *drained) client(keep bool) *http.Client { return d.clientFrom(keep, d.webhooks.dial) }
+
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+func (d *drained) clientFrom(keep bool, dial dialer) *http.Client {
+	transport := &http.Transport{DialContext: dial, DisableKeepAlives: !keep,
 		IdleConnTimeout: 90 * time.Second,
 		TLSClientConfig: &tls.Config{RootCAs: d.trusted, MinVersion: tls.VersionTLS12}}
 	return &http.Client{Transport: transport}
@@ -168,39 +171,6 @@ func TestTheClientClosesIdleConnectionsFirst(t *testing.T) {
 			t.Errorf("%d connections, want 1: the server has closed those that were idle", got)
 		}
 		c.CloseIdleConnections()
-		d.end()
-		if err := <-d.ended; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// What is more than the server takes waits, and is served once another has gone.
-func TestConnectionsAreBounded(t *testing.T) {
-	t.Parallel()
-	cert, trusted := certified(t)
-	synctest.Test(t, func(t *testing.T) {
-		d := newDrained(t, cert, trusted)
-		var held []net.Conn
-		for len(held) < 500 {
-			conn, err := d.webhooks.dial(t.Context(), "", "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			held = append(held, conn)
-		}
-		soon, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err := d.webhooks.dial(soon, "", ""); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("connection %d: %v, want none", len(held)+1, err)
-		}
-		held[0].Close()
-		c := d.client(true)
-		d.ask(c, "/inject")
-		c.CloseIdleConnections()
-		for _, conn := range held {
-			conn.Close()
-		}
 		d.end()
 		if err := <-d.ended; err != nil {
 			t.Error(err)

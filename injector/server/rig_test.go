@@ -49,8 +49,14 @@ func (w *wire) Close() error {
 func (*wire) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 9443} }
 
 func (w *wire) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	w.dials.Add(1)
+	return w.dialFrom(ctx, "192.0.2.2")
+}
+
+// dialFrom connects from an address.
+func (w *wire) dialFrom(ctx context.Context, address string) (net.Conn, error) {
+	port := w.dials.Add(1)
 	ours, theirs := net.Pipe()
+	theirs = from{theirs, &net.TCPAddr{IP: net.ParseIP(address), Port: int(port)}}
 	select {
 	case w.accepted <- theirs:
 		return ours, nil
@@ -60,6 +66,14 @@ func (w *wire) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		return nil, ctx.Err()
 	}
 }
+
+// from is a connection whose other side has an address.
+type from struct {
+	net.Conn
+	address net.Addr
+}
+
+func (f from) RemoteAddr() net.Addr { return f.address }
 
 // certified returns a certificate for 127.0.0.1 and example.com, and whom to trust for it.
 func certified(t *testing.T) (tls.Certificate, *x509.CertPool) {

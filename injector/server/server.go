@@ -22,7 +22,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-	"golang.org/x/net/netutil"
 )
 
 // Options are what is served, and where.
@@ -51,8 +50,9 @@ const (
 	idleTimeout = 3 * time.Minute
 	maxHead     = 16 << 10
 	// maxConnections has room for what an API server has in flight by default, 200 requests that
-	// change something, twice. Others wait until they are accepted.
+	// change something, twice.
 	maxConnections = 500
+	fullInterval   = 10 * time.Second // between log lines that there is no room for more
 	// endTimeout is for what is being answered when Drain is over.
 	endTimeout = 30 * time.Second
 )
@@ -61,12 +61,11 @@ const (
 // with an error.
 func Run(ctx context.Context, o Options, log *zap.Logger) error {
 	webhooks := newWebhooks(o, func() bool { return ctx.Err() != nil }, log)
+	listener := newFairListener(o.Webhooks, maxConnections, log)
+	webhooks.ConnState = listener.note
 	status := newStatus(o, func() bool { return ctx.Err() != nil }, log)
 	failed := make(chan error, 2)
-	go func() {
-		l := netutil.LimitListener(o.Webhooks, maxConnections)
-		failed <- explain(o.Webhooks, webhooks.ServeTLS(l, "", ""))
-	}()
+	go func() { failed <- explain(o.Webhooks, webhooks.ServeTLS(listener, "", "")) }()
 	go func() { failed <- explain(o.Status, status.Serve(o.Status)) }()
 
 	err := wait(ctx, o.Drain, failed, log)
