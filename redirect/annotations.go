@@ -9,7 +9,6 @@ import (
 
 // The keys that decide whether a pod is ours, beside the table.
 const (
-	keyStatus       = "sidecar.istio.io/status"
 	keyInject       = "sidecar.istio.io/inject"
 	keyMode         = "sidecar.istio.io/interceptionMode"
 	keyStatusPort   = "status.sidecar.istio.io/port"

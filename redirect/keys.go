@@ -6,6 +6,10 @@ const (
 	InitContainer  = istioInit
 )
 
+// StatusAnnotation is what an injector writes on its pods, whatever the value. A pod without it is
+// none of ours.
+const StatusAnnotation = "sidecar.istio.io/status"
+
 // StrippedAnnotation is "true" on a pod out of which our webhook has taken InitContainer. One that
 // has the container all the same was given it back, by a webhook that was called later.
 const StrippedAnnotation = "sidecar-cni.io/stripped"
@@ -13,7 +17,7 @@ const StrippedAnnotation = "sidecar-cni.io/stripped"
 // Annotations lists the keys of the annotations that decide about a pod. Whoever keeps many pods
 // may forget the others.
 func Annotations() []string {
-	keys := []string{keyStatus, keyInject, StrippedAnnotation}
+	keys := []string{StatusAnnotation, keyInject, StrippedAnnotation}
 	for _, s := range settings {
 		if s.env {
 			continue

@@ -85,7 +85,7 @@ var skipWords = map[Skip]string{
 	NoProxy:           "it has no container " + proxyContainer,
 	NotASidecar:       "its proxy is not a sidecar but a gateway",
 	InjectionDisabled: keyInject + " says no",
-	NotInjected:       "it has no annotation " + keyStatus + ": nothing was injected",
+	NotInjected:       "it has no annotation " + StatusAnnotation + ": nothing was injected",
 	InterceptionNone:  keyMode + " is NONE",
 	OwnKernel: "its runtime has a kernel or a network stack of its own, which meets no " +
 		"rules of its namespace",
@@ -164,7 +164,7 @@ func (p Pod) stripped() bool { return p.Annotations[StrippedAnnotation] == "true
 
 // Injected reports whether the annotations say that a sidecar was injected.
 func (p Pod) Injected() bool {
-	_, ok := p.Annotations[keyStatus]
+	_, ok := p.Annotations[StatusAnnotation]
 	return ok
 }
 

@@ -11,7 +11,7 @@ func TestWhereASettingComesFrom(t *testing.T) {
 	t.Parallel()
 	const virtual = "istio.io/reroute-virtual-interfaces"
 	pod := Pod{Namespace: "shop", Name: "web", Annotations: map[string]string{
-		keyStatus: "{}", keyExcludeUIDs: "x",
+		StatusAnnotation: "{}", keyExcludeUIDs: "x",
 		"traffic.sidecar.istio.io/kubevirtInterfaces": "net1",
 	}, Spec: &Spec{Containers: []Container{{Name: proxyContainer,
 		Env:     map[string]string{"INVALID_DROP": "maybe", "CAPTURE_ALL_DNS": "true"},

@@ -21,11 +21,8 @@ const uninjectAbout = `Takes out of a manifest what inject or strip put in. If n
 file as it was, byte for byte; also an object that went through the API server gets its own values
 back. A pod that another tool filled is refused.`
 
-// statusKey is the annotation by which a pod is known to be injected.
-const statusKey = "sidecar.istio.io/status"
-
 func injected(w manifest.Workload) bool {
-	return podtree.Get(w.Pod, "metadata", "annotations", statusKey) != nil
+	return podtree.Get(w.Pod, "metadata", "annotations", redirect.StatusAnnotation) != nil
 }
 
 func (e env) stripCommand() *cobra.Command {
@@ -44,7 +41,8 @@ func (e env) stripCommand() *cobra.Command {
 				return nil, err
 			case !injected(w):
 				refusal, refused = &strip.Refusal{Reasons: []string{"without the annotation " +
-					statusKey + " nothing redirects the pod: write it, with the value '{}'"}}, true
+					redirect.StatusAnnotation + " nothing redirects the pod: write it, " +
+					"with the value '{}'"}}, true
 			}
 			if refused {
 				kept = true

@@ -1,7 +1,6 @@
 package inject
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
-	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
 )
 
 // checkSize reports a pod that is too large for the API.
@@ -47,18 +45,6 @@ func checkTypes(pod podtree.Object) error {
 	return err
 }
 
-// factsOf reads what decides about redirection.
-func factsOf(pod podtree.Object) (redirect.Pod, error) {
-	var decisive kubepod.Pod
-	if err := podtree.Into(pod, &decisive); err != nil {
-		return redirect.Pod{}, plain(err)
-	}
-	facts := decisive.Facts()
-	facts.Name = cmp.Or(facts.Name, "pod") // that of a workload's template comes later
-	facts.Namespace = cmp.Or(facts.Namespace, "default")
-	return facts, nil
-}
-
 // check reports a result that the API would refuse, or that the CNI plugin would not redirect.
 func (in *injection) check() error {
 	if err := checkSize(in.pod, "the pod with its sidecar"); err != nil {
@@ -70,9 +56,9 @@ func (in *injection) check() error {
 	if err := in.checkContainers(podtree.Map(in.pod, "spec")); err != nil {
 		return err
 	}
-	facts, err := factsOf(in.pod)
+	facts, err := podtree.Facts(in.pod)
 	if err != nil {
-		return fmt.Errorf("%s yields no pod: %w", in.templates(), err)
+		return fmt.Errorf("%s yields no pod: %w", in.templates(), plain(err))
 	}
 	return in.checkRedirected(facts)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/config"
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
 // Decision says whether a pod is injected, and why.
@@ -45,15 +46,16 @@ var reasonWords = map[Reason]string{
 	HostNetwork:       "it is in the node's network (hostNetwork), whose traffic is not the pod's",
 	ExcludedNamespace: "its namespace is excluded",
 	StaticPod:         "it stands for a static pod, which the API cannot change",
-	AlreadyInjected:   "it has the annotation " + statusKey + ": it was injected before",
-	LabelTrue:         "its label " + injectKey + " is true",
-	LabelFalse:        "its label " + injectKey + " is false",
-	AnnotationTrue:    "its annotation " + injectKey + " is true",
-	AnnotationFalse:   "its annotation " + injectKey + " is false",
-	NeverSelector:     "its labels match neverInjectSelector",
-	AlwaysSelector:    "its labels match alwaysInjectSelector",
-	PolicyEnabled:     "the policy is enabled, and nothing else is said about the pod",
-	PolicyDisabled:    "the policy is disabled, and nothing else is said about the pod",
+	AlreadyInjected: "it has the annotation " + redirect.StatusAnnotation +
+		": it was injected before",
+	LabelTrue:       "its label " + injectKey + " is true",
+	LabelFalse:      "its label " + injectKey + " is false",
+	AnnotationTrue:  "its annotation " + injectKey + " is true",
+	AnnotationFalse: "its annotation " + injectKey + " is false",
+	NeverSelector:   "its labels match neverInjectSelector",
+	AlwaysSelector:  "its labels match alwaysInjectSelector",
+	PolicyEnabled:   "the policy is enabled, and nothing else is said about the pod",
+	PolicyDisabled:  "the policy is disabled, and nothing else is said about the pod",
 }
 
 // String says the reason in words.
@@ -68,7 +70,7 @@ func (r Reason) String() string { return reasonWords[r] }
 // documentation, for false.
 func decide(cfg *config.Config, req Request) (Decision, []string) {
 	annotations := podtree.Map(req.Pod, "metadata", "annotations")
-	_, injected := annotations[statusKey]
+	_, injected := annotations[redirect.StatusAnnotation]
 	_, mirror := annotations[mirrorKey]
 	hostNetwork, _ := podtree.Get(req.Pod, "spec", "hostNetwork").(bool)
 	switch {

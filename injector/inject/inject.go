@@ -57,7 +57,6 @@ const (
 // The annotations that are read or written here. Those of redirection are package redirect's.
 const (
 	injectKey    = "sidecar.istio.io/inject" // also a label
-	statusKey    = "sidecar.istio.io/status"
 	modeKey      = "sidecar.istio.io/interceptionMode"
 	proxyKey     = "proxy.istio.io/config"
 	templatesKey = "inject.istio.io/templates"

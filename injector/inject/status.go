@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
+	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
 // status is what the annotation sidecar.istio.io/status says: what was put into the pod, by names.
@@ -35,9 +36,9 @@ func (in *injection) writeStatus() error {
 	}
 	text, err := json.Marshal(s)
 	if err != nil {
-		return fmt.Errorf("write annotation %s: %w", statusKey, err)
+		return fmt.Errorf("write annotation %s: %w", redirect.StatusAnnotation, err)
 	}
-	in.annotate(statusKey, string(text))
+	in.annotate(redirect.StatusAnnotation, string(text))
 	return nil
 }
 

@@ -11,10 +11,6 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 )
 
-const (
-	statusKey = "sidecar.istio.io/status"
-)
-
 // strip takes istio-init out of a pod. Where it cannot, istio-init does its work.
 func (r *Reviewer) strip(req *request) *answer {
 	pod, found, err := strip.Strip(req.pod, redirect.Defaults())
@@ -102,5 +98,5 @@ func (r *Reviewer) renewValidation(req *request) *answer {
 }
 
 func isInjected(pod podtree.Object) bool {
-	return podtree.Get(pod, "metadata", "annotations", statusKey) != nil
+	return podtree.Get(pod, "metadata", "annotations", redirect.StatusAnnotation) != nil
 }

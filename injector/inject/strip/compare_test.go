@@ -111,7 +111,7 @@ func TestWhatDoesNotCountMayDiffer(t *testing.T) {
 // Each annotation that decides is carried over from a flag, or is no business of istio-init.
 func TestEveryAnnotationIsCarriedOrAnothersBusiness(t *testing.T) {
 	t.Parallel()
-	known := map[string]bool{keyStatus: true, "sidecar.istio.io/inject": true, keyStatusPort: true,
+	known := map[string]bool{redirect.StatusAnnotation: true, "sidecar.istio.io/inject": true, keyStatusPort: true,
 		keyBypass: true, keyExcludeUIDs: true, traffic + "kubevirtInterfaces": true,
 		redirect.StrippedAnnotation: true}
 	for _, row := range carried {

@@ -32,7 +32,7 @@ func meshed(line string, changes ...change) podtree.Object {
 	pod := podtree.Object{
 		"metadata": podtree.Object{
 			"name":        "web",
-			"annotations": podtree.Object{keyStatus: "{}", "mine": "stays"},
+			"annotations": podtree.Object{redirect.StatusAnnotation: "{}", "mine": "stays"},
 		},
 		"spec": podtree.Object{
 			"initContainers": []any{podtree.Object{

@@ -12,7 +12,6 @@
 package strip
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -22,13 +21,9 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
-	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
 )
 
-const (
-	initContainer = redirect.InitContainer
-	keyStatus     = "sidecar.istio.io/status"
-)
+const initContainer = redirect.InitContainer
 
 // Refusal says why istio-init has to stay.
 type Refusal struct {
@@ -140,20 +135,17 @@ func drop(pod podtree.Object, at int) podtree.Object {
 	return pod
 }
 
-// factsOf returns what decides about a pod, which may be a template and have no name yet. The
-// handler is left out: beyondReach looks at the class.
+// factsOf returns what decides about a pod once it is stripped. The handler is left out:
+// beyondReach looks at the class.
 func factsOf(pod podtree.Object) (redirect.Pod, error) {
-	var typed kubepod.Pod
-	if err := podtree.Into(pod, &typed); err != nil {
+	facts, err := podtree.Facts(pod)
+	if err != nil {
 		return redirect.Pod{}, err
 	}
-	facts := typed.Facts()
-	facts.Namespace = cmp.Or(facts.Namespace, "default")
-	facts.Name = cmp.Or(facts.Name, "pod")
 	facts.Spec.RuntimeClass = ""
 	facts.Nameservers = nameservers()
 	if !facts.Injected() {
-		facts.Annotations[keyStatus] = "{}"
+		facts.Annotations[redirect.StatusAnnotation] = "{}"
 	}
 	return facts, nil
 }

@@ -289,7 +289,7 @@ func TestWhatTheClusterHasCountsBesideTheFlags(t *testing.T) {
 		podtree.Set(pod, "web-0", "metadata", "name")
 		got := podtree.Strings(stripped(t, pod, cfg), "metadata", "annotations")
 		delete(got, "mine")
-		delete(got, keyStatus)
+		delete(got, redirect.StatusAnnotation)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: annotations (-want +got):\n%s", line, diff)
 		}
@@ -305,7 +305,7 @@ func TestWhatIsReturnedIsACopy(t *testing.T) {
 	for _, item := range podtree.List(got, "spec", "containers") {
 		item.(podtree.Object)["image"] = "another"
 	}
-	podtree.Set(got, "another", "metadata", "annotations", keyStatus)
+	podtree.Set(got, "another", "metadata", "annotations", redirect.StatusAnnotation)
 	if diff := cmp.Diff(before, pod); diff != "" {
 		t.Errorf("the pod that was given (-before +after):\n%s", diff)
 	}

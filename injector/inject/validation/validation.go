@@ -13,13 +13,11 @@
 package validation
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
-	"github.com/sidecar-cni/sidecar-cni/redirect/kubepod"
 )
 
 // Name is that of the init container, and of Istio's, whose place it takes.
@@ -80,13 +78,10 @@ func policyOf(pod podtree.Object) (policy redirect.Policy, ours bool, err error)
 	if host || podtree.String(pod, "spec", "os", "name") == "windows" {
 		return redirect.Policy{}, false, nil
 	}
-	var typed kubepod.Pod
-	if err := podtree.Into(pod, &typed); err != nil {
+	facts, err := podtree.Facts(pod)
+	if err != nil {
 		return redirect.Policy{}, false, fmt.Errorf("read pod: %w", err)
 	}
-	facts := typed.Facts()
-	facts.Name = cmp.Or(facts.Name, "pod") // that of a workload's template comes later
-	facts.Namespace = cmp.Or(facts.Namespace, "default")
 	cfg := redirect.Defaults() // but what a cluster excludes is not known here
 	cfg.ExcludeNamespaces, cfg.Agent, cfg.RuntimeHandlers = nil, redirect.Agent{}, nil
 	decision, err := redirect.Decide(facts, cfg)
