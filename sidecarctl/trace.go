@@ -74,6 +74,11 @@ func (e env) traceCommand() *cobra.Command {
 		if err := t.wrong(o.path() != ""); err != nil {
 			return err
 		}
+		for _, one := range []string{"from", "udp", "interface"} {
+			if t.all && c.Flags().Changed(one) {
+				return usagef("--%s says what is followed: want --to, not --all", one)
+			}
+		}
 		o.kernel = t.live || t.wait
 		all, err := e.subjects(c.Context(), &o, args)
 		if err != nil {
