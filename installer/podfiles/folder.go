@@ -168,14 +168,40 @@ func prepare(dir string) error {
 	return os.Mkdir(dir, 0o700)
 }
 
-// sweep calls left with each file that another agent has left for a pod, and removes what is none.
+// look compares the directory with what was written there: nothing else tells that somebody has
+// removed a file, as a cleaner of /run may, or put one there. The update that follows writes anew
+// what differs, or removes it.
+func (f *Files) look() error {
+	there := map[types.UID]int64{}
+	err := f.change(func(d *folder) error {
+		return d.sweep(func(uid types.UID, bytes int64) { there[uid] = f.size(bytes) })
+	})
+	if err != nil {
+		return fmt.Errorf("look at pod files: %w", err)
+	}
+	for uid, of := range f.files {
+		if bytes := there[uid]; of.bytes != bytes {
+			f.files[uid] = &file{bytes: bytes}
+			f.bytes += bytes - of.bytes
+		}
+	}
+	for uid, bytes := range there {
+		if f.files[uid] == nil {
+			f.files[uid] = &file{bytes: bytes}
+			f.bytes += bytes
+		}
+	}
+	return nil
+}
+
+// sweep calls left with each file of a pod, and removes what is none.
 func (d *folder) sweep(left func(uid types.UID, bytes int64)) error {
 	all, err := fs.ReadDir(d.root.FS(), ".")
 	if err != nil {
 		return cause(err)
 	}
 	for _, entry := range all {
-		if entry.Name() == markName {
+		if entry.Name() == markName || entry.Name() == podfile.FreshFile {
 			continue
 		}
 		info, err := entry.Info()

@@ -123,10 +123,8 @@ func (f *Files) pass(due bool) error {
 	}
 	// Read before the cache is: the files are as old as what they were made of.
 	now := sinceBoot()
-	if member != f.taken {
-		if err := f.takeOver(member); err != nil {
-			return f.giveUp(err)
-		}
+	if err := f.begin(member, due); err != nil {
+		return f.giveUp(err)
 	}
 	lost, err := f.update()
 	if err != nil {
@@ -142,6 +140,17 @@ func (f *Files) pass(due bool) error {
 		return f.giveUp(err)
 	}
 	return cmp.Or(err, lost) // the last refresh holds for a while: the files are up to date
+}
+
+// begin sees to it that f.files is what is in the directory.
+func (f *Files) begin(member *node.Membership, due bool) error {
+	switch {
+	case member != f.taken:
+		return f.takeOver(member)
+	case due:
+		return f.look()
+	}
+	return nil
 }
 
 // giveUp lets go of the directory, which the next pass takes over again: nobody takes a file for
