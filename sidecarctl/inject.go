@@ -29,6 +29,7 @@ type sources struct {
 	injectMap, meshMap               string
 	namespace                        string // of workloads that name none
 	kubeconfig, context              string
+	validated                        validated
 	cluster                          *target.Cluster // nil: not asked yet
 }
 
@@ -49,7 +50,7 @@ func (e env) injectCommand() *cobra.Command {
 		var notes []string
 		out, err := manifest.Rewrite(name, data, "inject", func(w manifest.Workload) (
 			podtree.Object, error) {
-			pod, note, err := e.injectInto(cfg, s.namespace, w)
+			pod, note, err := e.injectInto(cfg, &s, w)
 			notes = append(notes, note)
 			return pod, err
 		})
@@ -75,6 +76,7 @@ func (s *sources) addTo(f *pflag.FlagSet) {
 		"ConfigMap with template, policy and values")
 	f.StringVar(&s.meshMap, "meshConfigMapName", "istio", "ConfigMap with the mesh's configuration")
 	f.StringVarP(&s.namespace, "namespace", "n", "", "namespace of workloads that name none")
+	s.validated.addTo(f)
 	f.StringVar(&s.kubeconfig, "kubeconfig", "", "how the API server is reached, as for kubectl")
 	f.StringVar(&s.context, "context", "", "context of the kubeconfig")
 }
@@ -132,16 +134,16 @@ func (s *sources) document(ctx context.Context, file, configMap string) (config.
 
 // injectInto returns a workload's pod with the proxy, nil if it stays as it is, and what became
 // of it.
-func (e env) injectInto(cfg *config.Config, namespace string, w manifest.Workload) (
+func (e env) injectInto(cfg *config.Config, s *sources, w manifest.Workload) (
 	pod podtree.Object, note string, err error) {
 	meta := metav1.ObjectMeta{Name: podtree.String(w.Metadata, "name"),
 		Namespace: podtree.String(w.Metadata, "namespace")}
 	if meta.Namespace == "" {
-		meta.Namespace = namespace
+		meta.Namespace = s.namespace
 	}
 	result, err := inject.Inject(cfg, inject.Request{Pod: w.Pod, Namespace: meta.Namespace,
 		Type:     metav1.TypeMeta{APIVersion: w.APIVersion, Kind: w.Kind},
-		Workload: meta})
+		Workload: meta, Validation: s.validated.container()})
 	if err != nil {
 		return nil, "", err
 	}

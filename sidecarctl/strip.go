@@ -9,6 +9,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/strip"
+	"github.com/sidecar-cni/sidecar-cni/injector/inject/validation"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/manifest"
 )
@@ -29,28 +30,24 @@ func (e env) stripCommand() *cobra.Command {
 	c := &cobra.Command{Use: "strip", Short: "take istio-init out of the pods of a manifest",
 		Long: stripAbout}
 	kept := false
+	var v validated
+	v.addTo(c.Flags())
 	e.rewriteCommand(c, func(_ context.Context, name string, data []byte) (
 		manifest.Output, []string, error) {
 		var notes []string
 		out, err := manifest.Rewrite(name, data, "strip", func(w manifest.Workload) (
 			podtree.Object, error) {
-			pod, found, err := strip.Strip(w.Pod, redirect.Defaults())
+			pod, err := stripOne(w, v.container())
 			refusal, refused := errors.AsType[*strip.Refusal](err)
 			switch {
-			case !found || err != nil && !refused:
-				return nil, err
-			case !injected(w):
-				refusal, refused = &strip.Refusal{Reasons: []string{"without the annotation " +
-					redirect.StatusAnnotation + " nothing redirects the pod: write it, " +
-					"with the value '{}'"}}, true
-			}
-			if refused {
+			case refused:
 				kept = true
 				e.warn(w.Where + ": istio-init stays: " + strings.Join(refusal.Reasons, "; "))
 				return nil, nil
+			case pod != nil:
+				notes = append(notes, "took istio-init out of "+w.Where)
 			}
-			notes = append(notes, "took istio-init out of "+w.Where)
-			return pod, nil
+			return pod, err
 		})
 		return out, notes, err
 	})
@@ -62,6 +59,27 @@ func (e env) stripCommand() *cobra.Command {
 		return errAmiss
 	}
 	return c
+}
+
+// stripOne returns a workload's pod without istio-init, nil if it has none. A *strip.Refusal says
+// why it has to stay.
+func stripOne(w manifest.Workload, v *validation.Container) (podtree.Object, error) {
+	pod, found, err := strip.Strip(w.Pod, redirect.Defaults())
+	if !found || err != nil {
+		return nil, err
+	}
+	if !injected(w) {
+		return nil, &strip.Refusal{Reasons: []string{"without the annotation " +
+			redirect.StatusAnnotation + " nothing redirects the pod: write it, with the value " +
+			"'{}'"}}
+	}
+	if v != nil {
+		if err := validation.Add(pod, *v); err != nil {
+			return nil, &strip.Refusal{Reasons: []string{
+				err.Error() + "; or leave out --validationImage"}}
+		}
+	}
+	return pod, nil
 }
 
 func (e env) uninjectCommand() *cobra.Command {
