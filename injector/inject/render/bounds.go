@@ -1,10 +1,10 @@
 package render
 
 import (
+	"bytes"
 	"fmt"
 	"reflect"
-	"slices"
-	"text/template"
+	"text/template/parse"
 )
 
 // The bounds of a template. Istio's own templates of all versions stay below a hundredth of them.
@@ -20,43 +20,23 @@ const (
 	maxPattern   = 1_000     // bytes of a regular expression
 	maxVersion   = 1_000     // bytes of a version and what it is compared with
 
-	callWork     = 4   // of a function without costs of its own
-	methodWork   = 300 // of String and the like
-	structPiece  = 128 // bytes of a structure, squared: an item in its String
-	textPiece    = 16  // bytes of text that are as much work as one item
-	printedItem  = 24  // bytes that an item without text takes at most when it is printed
-	widestEscape = 6   // bytes that one byte takes at most when it is quoted
+	callWork      = 4   // of a function without costs of its own, and of a getter
+	methodWork    = 300 // of String and the like
+	structPiece   = 128 // bytes of a structure, squared: an item in its String
+	textPiece     = 16  // bytes of text that are as much work as one item
+	variablePiece = 16  // variables that are passed on the way to another one: as much work
+	printedItem   = 24  // bytes that an item without text takes at most when it is printed
+	widestEscape  = 6   // bytes that one byte takes at most when it is quoted
 )
 
 // run keeps the books of one execution.
 type run struct {
-	data     Data
-	work     int
-	depth    int // of templates that call each other
-	textWork int // of String on the largest structure there is; 0 before it is asked for
-}
-
-// bookkeeping are the functions that the walk has put into the text, and those that compare.
-func (r *run) bookkeeping() template.FuncMap {
-	functions := r.comparisons()
-	functions[workName] = func(n, texts int) (string, error) {
-		if texts > 0 && r.textWork == 0 { // few templates call String
-			r.textWork = textWork(r.data)
-		}
-		return "", r.spend(n + texts*r.textWork)
-	}
-	functions[enterName] = r.enter
-	functions[leaveName] = func() string { r.depth--; return "" }
-	functions[printName] = printed
-	return functions
-}
-
-func (r *run) enter() (string, error) {
-	r.depth++
-	if r.depth > maxCalls {
-		return "", bound("templates call each other more than %d deep: end the recursion", maxCalls)
-	}
-	return "", nil
+	name      string // of the template, for mistakes
+	trees     map[string]*parse.Tree
+	functions functionSet
+	text      bytes.Buffer
+	work      int
+	depth     int // of templates that call each other
 }
 
 // spend counts work that is about to be done.
@@ -65,6 +45,15 @@ func (r *run) spend(work int) error {
 		return bound("runs too long (over %d steps): shorten what it ranges over", maxWork)
 	}
 	r.work += work
+	return nil
+}
+
+// write adds to the text.
+func (r *run) write(text []byte) error {
+	if r.text.Len()+len(text) > maxText {
+		return bound("yields over %d bytes: shorten what it prints, or the data", maxText)
+	}
+	r.text.Write(text)
 	return nil
 }
 
@@ -158,47 +147,17 @@ func (s *size) measureOther(v reflect.Value, depth int) error {
 	}
 }
 
-// callable is a function that a template names, ready to be bound to its executions.
-type callable struct {
-	function function
-	name     string
-	typ      reflect.Type // of what is bound: the function's own, and an error as second result
-	original reflect.Value
-}
-
-// newCallable readies a function.
-func newCallable(f function) callable {
-	original := reflect.ValueOf(f.value)
-	own := original.Type()
-	in := slices.Collect(own.Ins())
-	out := []reflect.Type{own.Out(0), reflect.TypeFor[error]()}
-	return callable{f, f.doc.Name, reflect.FuncOf(in, out, own.IsVariadic()), original}
-}
-
-// bind returns the function for one execution.
-func (c *callable) bind(r *run) reflect.Value {
-	return reflect.MakeFunc(c.typ, func(args []reflect.Value) []reflect.Value {
-		result, err := r.call(c, args)
-		if err != nil {
-			result = reflect.Zero(c.typ.Out(0))
-			err = named(c.name, err)
-			return []reflect.Value{result, reflect.ValueOf(&err).Elem()}
-		}
-		return []reflect.Value{result, reflect.Zero(c.typ.Out(1))}
-	})
-}
-
-// call calls a function within the bounds.
-func (r *run) call(c *callable, args []reflect.Value) (result reflect.Value, err error) {
-	flat := flatten(args, c.typ.IsVariadic())
-	if len(flat) > maxArguments {
-		return result, fmt.Errorf("has %d arguments: want at most %d", len(flat), maxArguments)
+// call calls a function within the bounds. The arguments are of the types of its parameters, those
+// of a variadic parameter one by one.
+func (r *run) call(f function, args []reflect.Value) (result reflect.Value, err error) {
+	if len(args) > maxArguments {
+		return result, fmt.Errorf("has %d arguments: want at most %d", len(args), maxArguments)
 	}
-	if err := r.weigh(flat); err != nil {
+	if err := r.weigh(args); err != nil {
 		return result, err
 	}
-	if c.function.cost != nil {
-		cost, err := c.function.cost(flat)
+	if f.cost != nil {
+		cost, err := f.cost(args)
 		if err != nil {
 			return result, err
 		}
@@ -206,12 +165,19 @@ func (r *run) call(c *callable, args []reflect.Value) (result reflect.Value, err
 			return result, err
 		}
 	}
-	if c.function.printsText {
-		if err := makePlain(flat); err != nil {
+	if f.printsText {
+		if err := r.makePlain(args); err != nil {
 			return result, err
 		}
 	}
-	if result, err = safely(c.original, args); err != nil {
+	result, err = safely(func() (reflect.Value, error) {
+		out := reflect.ValueOf(f.value).Call(args)
+		if len(out) == 2 && !out[1].IsNil() {
+			return out[0], out[1].Interface().(error)
+		}
+		return out[0], nil
+	})
+	if err != nil {
 		return result, err
 	}
 	return result, r.weigh([]reflect.Value{result})
@@ -245,35 +211,12 @@ func (r *run) weigh(values []reflect.Value) error {
 	return r.spend(work + s.items)
 }
 
-// flatten returns the arguments with those of the variadic parameter in their places. Setting one
-// of these changes what the function is given.
-func flatten(args []reflect.Value, variadic bool) []reflect.Value {
-	if !variadic {
-		return args
-	}
-	last := args[len(args)-1]
-	flat := append([]reflect.Value{}, args[:len(args)-1]...)
-	for i := range last.Len() {
-		flat = append(flat, last.Index(i))
-	}
-	return flat
-}
-
-// safely calls a function. Many of sprig's panic about what they do not accept.
-func safely(f reflect.Value, args []reflect.Value) (result reflect.Value, err error) {
+// safely makes a mistake of a panic. Many of sprig's functions panic about what they do not accept.
+func safely(call func() (reflect.Value, error)) (result reflect.Value, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%v", r)
 		}
 	}()
-	var out []reflect.Value
-	if f.Type().IsVariadic() {
-		out = f.CallSlice(args)
-	} else {
-		out = f.Call(args)
-	}
-	if len(out) == 2 && !out[1].IsNil() {
-		return out[0], out[1].Interface().(error)
-	}
-	return out[0], nil
+	return call()
 }

@@ -6,43 +6,37 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"text/template"
 )
 
 var errFewArguments = errors.New("want two values to compare")
 
-// comparisons stand in for those of text/template, which compare long texts without counting it as
-// work. They compare numbers of all types, where text/template tells 1 from 1.0.
-func (r *run) comparisons() template.FuncMap {
-	ordered := func(name string, fits func(order int) bool) any {
-		return func(a, b reflect.Value) (bool, error) {
-			order, err := r.order(a, b)
-			if err != nil {
-				return false, named(name, err)
-			}
-			return fits(order), nil
+// The comparisons count long texts as work, and compare numbers of all types, where text/template
+// tells 1 from 1.0.
+
+func equalsAny(r *run, args []reflect.Value) (result reflect.Value, err error) {
+	if len(args) < 2 {
+		return result, named("eq", errFewArguments)
+	}
+	equal := false
+	for _, other := range args[1:] {
+		if equal, err = r.equal(args[0], other); equal || err != nil {
+			break
 		}
 	}
-	return template.FuncMap{
-		"eq": func(a reflect.Value, others ...reflect.Value) (bool, error) {
-			if len(others) == 0 {
-				return false, named("eq", errFewArguments)
-			}
-			for _, b := range others {
-				if equal, err := r.equal(a, b); equal || err != nil {
-					return equal, named("eq", err)
-				}
-			}
-			return false, nil
-		},
-		"ne": func(a, b reflect.Value) (bool, error) {
-			equal, err := r.equal(a, b)
-			return !equal, named("ne", err)
-		},
-		"lt": ordered("lt", func(order int) bool { return order < 0 }),
-		"le": ordered("le", func(order int) bool { return order <= 0 }),
-		"gt": ordered("gt", func(order int) bool { return order > 0 }),
-		"ge": ordered("ge", func(order int) bool { return order >= 0 }),
+	return reflect.ValueOf(equal), named("eq", err)
+}
+
+func differs(r *run, args []reflect.Value) (reflect.Value, error) {
+	equal, err := r.equal(args[0], args[1])
+	return reflect.ValueOf(!equal), named("ne", err)
+}
+
+func ordered(
+	name string, fits func(order int) bool,
+) func(r *run, args []reflect.Value) (reflect.Value, error) {
+	return func(r *run, args []reflect.Value) (reflect.Value, error) {
+		order, err := r.order(args[0], args[1])
+		return reflect.ValueOf(fits(order)), named(name, err)
 	}
 }
 
@@ -121,12 +115,4 @@ func float(v reflect.Value) float64 {
 		return float64(v.Uint())
 	}
 	return v.Float()
-}
-
-// named says which function did not accept its arguments.
-func named(name string, err error) error {
-	if err == nil || isBound(err) {
-		return err
-	}
-	return &callError{name, err}
 }

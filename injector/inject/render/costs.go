@@ -249,6 +249,21 @@ func costOfVersion(args []reflect.Value) (int, error) {
 	return versionWork, nil
 }
 
+// costOfTexts is of a list whose items become text.
+func costOfTexts(args []reflect.Value) (int, error) {
+	list, work := concrete(args[0]), 0
+	if list.Kind() != reflect.Slice {
+		return workOfPlain(list), nil
+	}
+	for i := range list.Len() {
+		work += workOfPlain(list.Index(i))
+		if work > maxWork {
+			break
+		}
+	}
+	return work, nil
+}
+
 // costOfPrintf refuses what would print too much: each verb can print the largest argument, with
 // every byte escaped, in the widest field that the format asks for. It refuses %p, which prints
 // addresses.

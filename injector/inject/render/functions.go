@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"text/template"
 
 	"github.com/Masterminds/sprig/v3"
 
@@ -99,17 +98,13 @@ var ownFunctions = []function{
 	{doc: Function{Name: "print"}, value: fmt.Sprint, printsText: true},
 	{doc: Function{Name: "println"}, value: fmt.Sprintln, printsText: true},
 	{doc: Function{Name: "printf"}, value: fmt.Sprintf, cost: costOfPrintf, printsText: true},
-	{doc: Function{Name: "html"}, value: template.HTMLEscaper, printsText: true},
-	{doc: Function{Name: "js"}, value: template.JSEscaper, printsText: true},
-	{doc: Function{Name: "urlquery"}, value: template.URLQueryEscaper, printsText: true},
+	{doc: Function{Name: "html"}, value: escapeHTML, printsText: true},
+	{doc: Function{Name: "js"}, value: escapeJS, printsText: true},
+	{doc: Function{Name: "urlquery"}, value: escapeQuery, printsText: true},
 	{doc: Function{Name: "keys"}, value: keys},
 	{doc: Function{Name: "values"}, value: values},
-	{doc: Function{Name: "sortAlpha"}, value: sortAlpha},
+	{doc: Function{Name: "sortAlpha"}, value: sortAlpha, cost: costOfTexts},
 }
-
-// untouched are the functions of text/template that stay, and those that compare, which belong to a
-// run: they make nothing.
-var untouched = []string{"and", "or", "not", "len", "index", "eq", "ne", "lt", "le", "gt", "ge"}
 
 // functionSet is functions by their names.
 type functionSet map[string]function
@@ -147,7 +142,7 @@ func (s functionSet) replace(name string, value any) {
 // names are what the parser has to know.
 func (s functionSet) names() map[string]any {
 	names := map[string]any{}
-	for _, name := range untouched {
+	for _, name := range languageFunctions() {
 		names[name] = true
 	}
 	for name := range s {
@@ -156,16 +151,19 @@ func (s functionSet) names() map[string]any {
 	return names
 }
 
-// callables readies those functions that a template uses.
-func (s functionSet) callables(used map[string]bool) []callable {
-	var list []callable
-	for _, name := range sortedKeys(used) {
+// only returns those of some names.
+func (s functionSet) only(names map[string]bool) functionSet {
+	rest := functionSet{}
+	for name := range names {
 		if f, ok := s[name]; ok {
-			list = append(list, newCallable(f))
+			rest[name] = f
 		}
 	}
-	return list
+	return rest
 }
+
+// languageFunctions are those of the language itself.
+func languageFunctions() []string { return append(sortedKeys(builtins), "and", "or") }
 
 // Functions returns what templates can call, Istio's functions first; those of sprig and
 // text/template have a name only.
@@ -180,7 +178,7 @@ func Functions() []Function {
 	for _, f := range ownFunctions {
 		rest = append(rest, f.doc.Name)
 	}
-	rest = append(slices.Concat(rest, untouched), sprigFunctions...)
+	rest = append(slices.Concat(rest, languageFunctions()), sprigFunctions...)
 	slices.Sort(rest)
 	for _, name := range slices.Compact(rest) {
 		if !known[name] {

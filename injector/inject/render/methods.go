@@ -1,47 +1,194 @@
 package render
 
-// readingMethods are the methods that templates can call, beside those whose names begin with Get:
-// they read, and give the same answer twice.
-var readingMethods = []string{
-	"AsDuration", "Cpu", "IsZero", "Memory", "MilliValue", "Pods", "ServiceCluster", "Storage",
-	"StorageEphemeral", "String",
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/durationpb"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// zeroable is what times and amounts are.
+type zeroable interface{ IsZero() bool }
+
+// clustered are the two configurations of a proxy in package mesh.
+type clustered interface{ ServiceCluster() string }
+
+// method returns the call of a method, or nil if the receiver has no such method.
+type method func(receiver any) (call func() any)
+
+// methods are those that templates can call beside getters, by their names: they read, and give the
+// same answer twice. They are values of Go and not names for package reflect, with which the linker
+// would keep every method of every type that is linked.
+var methods = map[string]method{
+	"String": of(fmt.Stringer.String),
+	"IsZero": of(zeroable.IsZero),
+
+	"AsDuration":   of((*durationpb.Duration).AsDuration),
+	"Abs":          of(time.Duration.Abs),
+	"Hours":        of(time.Duration.Hours),
+	"Minutes":      of(time.Duration.Minutes),
+	"Seconds":      of(time.Duration.Seconds),
+	"Milliseconds": of(time.Duration.Milliseconds),
+	"Microseconds": of(time.Duration.Microseconds),
+	"Nanoseconds":  of(time.Duration.Nanoseconds),
+
+	"Cpu":              of((*corev1.ResourceList).Cpu),
+	"Memory":           of((*corev1.ResourceList).Memory),
+	"Pods":             of((*corev1.ResourceList).Pods),
+	"Storage":          of((*corev1.ResourceList).Storage),
+	"StorageEphemeral": of((*corev1.ResourceList).StorageEphemeral),
+	"Value":            of((*resource.Quantity).Value),
+	"MilliValue":       of((*resource.Quantity).MilliValue),
+
+	"ServiceCluster": of(clustered.ServiceCluster),
 }
 
-// shortTexts are the names of what is short whatever the data: enumerations and amounts.
-var shortTexts = []string{"Cpu", "InterceptionMode", "Memory", "Storage", "StorageEphemeral"}
+func of[T, R any](function func(T) R) method {
+	return func(receiver any) func() any {
+		own, ok := receiver.(T)
+		if !ok {
+			return nil
+		}
+		return func() any { return function(own) }
+	}
+}
 
-// refusedMethods are all others of the data's types: they change what they belong to, which is the
-// mesh's for all pods, depend on the machine's time zone, or make no sense in a template. It is a
-// list of names since the type of an expression is known only once it is executed. A test holds it
-// complete.
-var refusedMethods = map[string]bool{
-	"AddDate": true, "After": true, "AppendBinary": true, "AppendFormat": true,
-	"AppendText": true, "AsApproximateFloat64": true, "AsCanonicalBytes": true, "AsDec": true,
-	"AsFloat64Slow": true, "AsInt64": true, "AsInterface": true, "AsMap": true, "AsScale": true,
-	"AsSlice": true, "Before": true, "CanonicalizeBytes": true, "CheckValid": true, "Clock": true,
-	"Cmp": true, "CmpInt64": true, "Compare": true, "Date": true, "Day": true, "DeepCopy": true,
-	"DeepCopyInterface": true, "DeepCopyInto": true, "Descriptor": true, "Enum": true,
-	"EnumDescriptor": true, "Equal": true, "ForSeeds": true, "GoString": true, "GobDecode": true,
-	"GobEncode": true, "GroupVersionKind": true, "Hour": true, "ISOWeek": true, "In": true,
-	"IntValue": true, "IsDST": true, "IsValid": true, "Local": true, "Location": true,
-	"Marshal": true, "MarshalBinary": true, "MarshalCBOR": true, "MarshalJSON": true,
-	"MarshalQueryParameter": true, "MarshalText": true, "MarshalTo": true,
-	"MarshalToSizedBuffer": true, "MatchToleration": true, "Minute": true, "Month": true,
-	"Mul": true, "Nanosecond": true, "Neg": true, "Number": true, "OpenAPIModelName": true,
-	"OpenAPISchemaFormat": true, "OpenAPISchemaType": true, "OpenAPIV3OneOfTypes": true,
-	"ProtoMessage": true, "ProtoReflect": true, "ProtoTime": true, "RandFill": true, "Read": true,
-	"ReadAt": true, "Reset": true, "Rfc3339Copy": true, "Round": true, "RoundUp": true,
-	"ScaledValue": true, "Second": true, "Set": true, "SetAnnotations": true,
-	"SetCreationTimestamp": true, "SetDeletionGracePeriodSeconds": true,
-	"SetDeletionTimestamp": true, "SetFinalizers": true, "SetGenerateName": true,
-	"SetGeneration": true, "SetGroupVersionKind": true, "SetLabels": true,
-	"SetManagedFields": true, "SetMilli": true, "SetName": true, "SetNamespace": true,
-	"SetOwnerReferences": true, "SetRawBytes": true, "SetRawString": true,
-	"SetResourceVersion": true, "SetScaled": true, "SetSelfLink": true, "SetUID": true,
-	"Sign": true, "Size": true, "Sub": true, "SwaggerDoc": true, "ToDec": true,
-	"ToUnstructured": true, "ToleratesTaint": true, "Truncate": true, "UTC": true, "Unix": true,
-	"UnixMicro": true, "UnixMilli": true, "UnixNano": true, "Unmarshal": true,
-	"UnmarshalBinary": true, "UnmarshalCBOR": true, "UnmarshalJSON": true,
-	"UnmarshalQueryParameter": true, "UnmarshalText": true, "Weekday": true, "With": true,
-	"Year": true, "YearDay": true, "Zone": true, "ZoneBounds": true,
+// method calls the method of that name, if it is one that templates can call.
+func (r *run) method(
+	receiver reflect.Value, name string,
+) (result reflect.Value, ok bool, err error) {
+	own, known := methods[name]
+	field, isGetter := strings.CutPrefix(name, "Get")
+	if !known && !isGetter || !receiver.CanInterface() {
+		return result, false, nil
+	}
+	result, err = safely(func() (reflect.Value, error) {
+		if isGetter {
+			result, ok = getter(receiver, field)
+			return result, r.spend(callWork)
+		}
+		call := own(receiver.Interface())
+		if call == nil {
+			return result, nil
+		}
+		ok = true
+		work := methodWork
+		if name == "String" {
+			work += textWork(receiver)
+		}
+		if err := r.spend(work); err != nil {
+			return result, err
+		}
+		return reflect.ValueOf(call()), nil
+	})
+	if err != nil && !isBound(err) {
+		err = bound("method %s: %v", name, err)
+	}
+	return result, ok, err
+}
+
+// textWork is the work of String. It grows with the square, since Kubernetes' types append each
+// item of a list to the text of those before it.
+func textWork(receiver reflect.Value) int {
+	if isNil(receiver) {
+		return 0
+	}
+	size := 0
+	switch receiver := receiver.Interface().(type) {
+	case proto.Message:
+		size = proto.Size(receiver)
+	case interface{ Size() int }:
+		size = receiver.Size()
+	}
+	pieces := min(size/structPiece, maxWork)
+	return pieces * pieces
+}
+
+// getter is what Go's getter for a field gives: of messages, and of the metadata of objects. A
+// message that is not set has the zero values.
+func getter(receiver reflect.Value, name string) (reflect.Value, bool) {
+	switch own := receiver.Interface().(type) {
+	case proto.Message:
+		message := own.ProtoReflect()
+		// Not the receiver: what embeds a message has fields without getters.
+		if value, ok := fieldOf(reflect.ValueOf(message.Interface()), name); ok {
+			return scalar(value), true
+		}
+		return choice(message, name)
+	case metav1.ObjectMetaAccessor:
+		if !isNil(receiver) {
+			return fieldOf(reflect.ValueOf(own.GetObjectMeta()), name)
+		}
+	}
+	return reflect.Value{}, false
+}
+
+// fieldOf is a field as a getter returns it: a copy. Of nil it is the zero value.
+func fieldOf(pointer reflect.Value, name string) (value reflect.Value, ok bool) {
+	if pointer.Kind() != reflect.Pointer || pointer.Type().Elem().Kind() != reflect.Struct {
+		return value, false
+	}
+	field, ok := pointer.Type().Elem().FieldByName(name)
+	if !ok || !field.IsExported() {
+		return value, false
+	}
+	if pointer.IsNil() {
+		return reflect.Zero(field.Type), true
+	}
+	return pointer.Elem().FieldByIndex(field.Index).Convert(field.Type), true
+}
+
+// scalar is what an optional scalar points to. Messages stay pointers.
+func scalar(value reflect.Value) reflect.Value {
+	if value.Kind() != reflect.Pointer || value.Type().Elem().Kind() == reflect.Struct {
+		return value
+	}
+	if value.IsNil() {
+		return reflect.Zero(value.Type().Elem())
+	}
+	return value.Elem().Convert(value.Type().Elem())
+}
+
+// choice is a field of a oneof, which in Go is a field of a wrapper that is there if it is set.
+func choice(message protoreflect.Message, name string) (value reflect.Value, ok bool) {
+	fields := message.Descriptor().Fields()
+	for i := range fields.Len() {
+		field := fields.Get(i)
+		if field.ContainingOneof() == nil || goName(field.Name()) != name {
+			continue
+		}
+		value := message.Get(field)
+		switch field.Kind() {
+		case protoreflect.MessageKind:
+			return reflect.ValueOf(value.Message().Interface()), true
+		case protoreflect.EnumKind:
+			enum, err := protoregistry.GlobalTypes.FindEnumByName(field.Enum().FullName())
+			if err != nil {
+				return reflect.Value{}, false
+			}
+			return reflect.ValueOf(enum.New(value.Enum())), true
+		default:
+			return reflect.ValueOf(value.Interface()), true
+		}
+	}
+	return value, false
+}
+
+// goName is what a field is called in Go. It knows the names that the mesh's types have.
+func goName(name protoreflect.Name) string {
+	var b strings.Builder
+	for word := range strings.SplitSeq(string(name), "_") {
+		if word != "" {
+			b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+		}
+	}
+	return b.String()
 }

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"text/template/parse"
 )
 
-// boundError is a mistake that is told without the name of a function: a bound that was passed, or
-// a value that is not set.
+// boundError is a mistake that is told without the expression: a bound that was passed, what a
+// function did not accept, or a value that is not set.
 type boundError struct{ text string }
 
 func (e *boundError) Error() string { return e.text }
@@ -20,27 +21,37 @@ func isBound(err error) bool {
 	return errors.As(err, &own)
 }
 
-// callError is what a function of the template did not accept.
-type callError struct {
-	function string
-	cause    error
+// named says which function did not accept its arguments.
+func named(name string, err error) error {
+	if err == nil || isBound(err) {
+		return err
+	}
+	return bound("function %s: %s", name, strings.TrimSpace(err.Error()))
 }
 
-func (e *callError) Error() string {
-	return fmt.Sprintf("function %s: %s", e.function, strings.TrimSpace(e.cause.Error()))
+// mistake is why a template did not execute, in one sentence with template and line.
+type mistake struct{ text string }
+
+func (m *mistake) Error() string { return m.text }
+
+// at tells where a mistake is, unless that is told already.
+func (s *scope) at(node parse.Node, err error) error {
+	var told *mistake
+	if err == nil || errors.As(err, &told) {
+		return err
+	}
+	expression := ""
+	if !isBound(err) {
+		expression = shorten(node.String()) + ": "
+	}
+	return &mistake{fmt.Sprintf("template %q, line %s: %s%s", s.run.name, lineOf(s.tree, node),
+		expression, shorten(err.Error()))}
 }
 
-func (e *callError) Unwrap() error { return e.cause }
+// parsePrefix is what the parser puts in front of its mistakes.
+var parsePrefix = regexp.MustCompile(`^template: ` + sourceName + `:(\d+): (?:template: )?`)
 
-// text/template's own words, of which the line, the expression and the cause are kept.
-var (
-	parsePrefix   = regexp.MustCompile(`^template: ` + sourceName + `:(\d+): (?:template: )?`)
-	executePrefix = regexp.MustCompile(`(?s)^template: ` + sourceName +
-		`:(\d+):\d+: executing "(?:[^"\\]|\\.)*" at <(.*?)>: `)
-)
-
-// remedies say what to do about text/template's words. The first that fits is taken; a text
-// without one is told as it is.
+// remedies say what to do about the parser's words. A text without one is told as it is.
 var remedies = []struct {
 	words  *regexp.Regexp
 	remedy string
@@ -49,22 +60,6 @@ var remedies = []struct {
 		`there is no function "$1"; docs/inject.md lists them`},
 	{regexp.MustCompile(`^unexpected EOF$`),
 		`the text ends within an action: every if, range, with and define wants its end`},
-	{regexp.MustCompile(`^can't evaluate field (\S+) in type .*$`),
-		`there is no field "$1"; docs/inject.md lists the fields`},
-	{regexp.MustCompile(`^nil pointer evaluating .*\.(\S+)$`),
-		`"$1" is looked up in what is not set: set it, or ask for it with "if" or "with" first`},
-	{regexp.MustCompile(`^nil data; no entry for key "(.*)"$`),
-		`"$1" is looked up in what is not set: set it, or ask for it with "if" or "with" first`},
-	{regexp.MustCompile(`^(wrong number of args for .*)$`),
-		`$1; docs/inject.md has each function's arguments`},
-	{regexp.MustCompile(`^wrong type for value; expected (.*); got (.*)$`),
-		`want a value of type $1, got $2`},
-	{regexp.MustCompile(`^error calling index: index of (?:untyped nil|nil pointer)$`),
-		`looks into what is not set: set it, or ask for it with "if" or "with" first`},
-	{regexp.MustCompile(`^error calling (\w+): (?:error calling \w+: )*(?s:(.*))$`),
-		`function $1: $2`},
-	{regexp.MustCompile(`^range can't iterate over (.*)$`),
-		`want a list, a map or a number to range over, got $1`},
 }
 
 // maxTold is how many bytes of a cause are told: what a pod has can be in it.
@@ -86,25 +81,6 @@ func parseMistake(name string, err error) error {
 	}
 	cause := strings.TrimPrefix(text, match[0])
 	return fmt.Errorf("template %q, line %s: %s", name, match[1], shorten(withRemedy(cause)))
-}
-
-// executeMistake tells in one sentence why a template did not execute.
-func executeMistake(name string, err error) error {
-	text := err.Error()
-	where := fmt.Sprintf("template %q", name)
-	expression := ""
-	if match := executePrefix.FindStringSubmatch(text); match != nil {
-		where += ", line " + match[1]
-		expression = match[2] + ": " // text/template has shortened it
-		text = strings.TrimPrefix(text, match[0])
-	}
-	if own := (*boundError)(nil); errors.As(err, &own) {
-		return fmt.Errorf("%s: %s", where, shorten(own.Error()))
-	}
-	if own := (*callError)(nil); errors.As(err, &own) {
-		return fmt.Errorf("%s: %s", where, shorten(own.Error()))
-	}
-	return fmt.Errorf("%s: %s%s", where, expression, shorten(withRemedy(text)))
 }
 
 func withRemedy(text string) string {

@@ -22,10 +22,12 @@ func TestMistakes(t *testing.T) {
 			`line 1: multiple definition of template "a"`},
 		{"undefined template", "\n{{ if .Revision }}{{ template `a` }}{{ end }}",
 			`line 2: there is no template "a": want a define of that name`},
-		{"all methods and templates at once", "{{ .ProxyConfig.Reset }}\n{{ template `a` }}",
-			`line 1: method "Reset" cannot be called: read fields; a key of that name is read ` +
-				"with index\ntemplate \"sidecar\", line 2: there is no template \"a\": want a " +
+		{"all templates at once", "{{ template `b` }}\n{{ template `a` }}",
+			`line 1: there is no template "b": want a define of that name` +
+				"\ntemplate \"sidecar\", line 2: there is no template \"a\": want a " +
 				"define of that name"},
+		{"a method that changes what it belongs to", "{{ .ProxyConfig.Reset }}",
+			`line 1: .ProxyConfig.Reset: there is no field "Reset"; docs/inject.md lists the fields`},
 		{"unknown field", "{{ .Foo }}",
 			`line 1: .Foo: there is no field "Foo"; docs/inject.md lists the fields`},
 		{"unknown field below", "{{ .ObjectMeta.Foo.Bar }}",
@@ -49,7 +51,7 @@ func TestMistakes(t *testing.T) {
 		{"wrong number of arguments", "{{ annotation .ObjectMeta }}",
 			"line 1: annotation: wrong number of args for annotation: want 3 got 1; " +
 				"docs/inject.md has each function's arguments"},
-		{"wrong type", "{{ toLower 1 }}", "line 1: 1: expected string; found 1"},
+		{"wrong type", "{{ toLower 1 }}", "line 1: 1: want a value of type string, got the number 1"},
 		{"wrong type of a value", "{{ toLower .ProxyUID }}",
 			"line 1: .ProxyUID: want a value of type string, got int64"},
 		{"comparing text with a number", "{{ if eq .Revision 1 }}{{ end }}",
@@ -69,7 +71,7 @@ func TestMistakes(t *testing.T) {
 		{"a long cause", "{{ fail (repeat 600 `x`) }}",
 			"line 1: function fail: " + strings.Repeat("x", 485) + "..."},
 		{"nothing to range over", "{{ range .Revision }}{{ end }}",
-			"line 1: .Revision: want a list, a map or a number to range over, got "},
+			"line 1: .Revision: want a list, a map or a number to range over, got string"},
 		{"a function that fails", "{{ fail `no image` }}", "line 1: function fail: no image"},
 		{"a function that panics", "{{ div 1 0 }}",
 			"line 1: function div: runtime error: integer divide by zero"},

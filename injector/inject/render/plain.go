@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"text/template/parse"
 )
 
 // errStructure is about what has no text of its own. Go would print its fields, and of those that
@@ -11,41 +12,62 @@ import (
 var errStructure = errors.New("a structure cannot be printed: name one of its fields, or use " +
 	"toYaml or structToJSON")
 
-// printed is called with every value that a template prints.
-func printed(expression string, v reflect.Value) (any, error) {
+// print prints the value of an expression.
+func (r *run) print(expression *parse.PipeNode, v reflect.Value) error {
+	if err := r.spend(workOfPlain(v)); err != nil {
+		return err
+	}
 	value, err := plain(v)
 	if err != nil {
-		return nil, bound("%s: %v", expression, err)
+		return bound("%s: %v", shorten(expression.String()), err)
 	}
 	if value == nil {
-		return nil, bound("%s is not set: set it, or give a default", expression)
+		return bound("%s is not set: set it, or give a default", shorten(expression.String()))
 	}
-	return value, nil
+	return r.write(fmt.Append(nil, value))
 }
 
 // makePlain replaces arguments of any type by what can be printed of them.
-func makePlain(args []reflect.Value) error {
+func (r *run) makePlain(args []reflect.Value) error {
 	for i, arg := range args {
 		if arg.Kind() != reflect.Interface || arg.IsNil() {
 			continue
+		}
+		if err := r.spend(workOfPlain(arg)); err != nil {
+			return err
 		}
 		value, err := plain(arg)
 		if err != nil {
 			return err
 		}
-		replacement := reflect.Zero(arg.Type())
+		args[i] = reflect.Zero(arg.Type())
 		if value != nil {
-			replacement = reflect.ValueOf(value)
+			args[i] = reflect.ValueOf(value)
 		}
-		if arg.CanSet() {
-			arg.Set(replacement)
-			continue
-		}
-		settable := reflect.New(arg.Type()).Elem()
-		settable.Set(replacement)
-		args[i] = settable
 	}
 	return nil
+}
+
+// workOfPlain is the work of the String that plain calls.
+func workOfPlain(v reflect.Value) int {
+	v = concrete(v)
+	for v.Kind() == reflect.Pointer && !v.IsNil() && v.Type().Elem().Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	if v.Kind() == reflect.Struct {
+		v = addressOf(v)
+	}
+	if v.Kind() != reflect.Pointer {
+		return 0
+	}
+	return textWork(v)
+}
+
+// addressOf is the address of a copy.
+func addressOf(v reflect.Value) reflect.Value {
+	pointer := reflect.New(v.Type())
+	pointer.Elem().Set(v)
+	return pointer
 }
 
 // plain returns what is printed of a value: the same one, what a pointer leads to, or the text that
@@ -68,9 +90,7 @@ func plain(v reflect.Value) (any, error) {
 		}
 		return plain(v.Elem())
 	case reflect.Struct:
-		pointer := reflect.New(v.Type())
-		pointer.Elem().Set(v)
-		if text, ok := reflect.TypeAssert[fmt.Stringer](pointer); ok {
+		if text, ok := reflect.TypeAssert[fmt.Stringer](addressOf(v)); ok {
 			return text.String(), nil
 		}
 		return nil, errStructure

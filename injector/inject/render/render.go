@@ -16,13 +16,11 @@
 package render
 
 import (
-	"bytes"
 	"fmt"
+	"reflect"
 	"strings"
-	"text/template"
 	"text/template/parse"
 
-	"google.golang.org/protobuf/proto"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,12 +59,12 @@ const (
 type Template struct {
 	name         string
 	trees        map[string]*parse.Tree
-	functions    []callable // those that the text names
-	oldNumbers   bool       // Concurrency is a number
-	changesTrees bool       // by functions such as set: what the text is given is a copy
+	functions    functionSet // those that the text names
+	oldNumbers   bool        // Concurrency is a number
+	changesTrees bool        // by functions such as set: what the text is given is a copy
 }
 
-// sourceName stands for a template's name inside text/template, whose errors quote it.
+// sourceName stands for a template's name inside the parser, whose mistakes quote it.
 const sourceName = "inject"
 
 // Parse reads a template. The environment is what its function env reads, and all that it reads.
@@ -96,16 +94,16 @@ func Parse(
 	if err != nil {
 		return nil, parseMistake(name, err)
 	}
-	w := walk{name: name, trees: trees, used: map[string]bool{}}
-	if err := w.all(); err != nil {
+	c := check{name: name, trees: trees, used: map[string]bool{}}
+	if err := c.all(); err != nil {
 		return nil, err
 	}
 	return &Template{
 		name:         name,
 		trees:        trees,
-		functions:    all.callables(w.used),
+		functions:    all.only(c.used),
 		oldNumbers:   left == "[[",
-		changesTrees: w.usesOneOf(changing),
+		changesTrees: c.usesOneOf(changing),
 	}, nil
 }
 
@@ -116,47 +114,15 @@ func (t *Template) Execute(data Data) (text []byte, err error) {
 			text, err = nil, fmt.Errorf("template %q: cannot be executed: %v", t.name, r)
 		}
 	}()
-	r := &run{data: data}
-	functions := r.bookkeeping()
-	for _, c := range t.functions {
-		functions[c.name] = c.bind(r).Interface()
-	}
-	executable := template.New(sourceName).Funcs(functions)
-	for name, tree := range t.trees {
-		if _, err := executable.AddParseTree(name, tree); err != nil {
-			return nil, fmt.Errorf("template %q: %w", t.name, err)
-		}
-	}
-	out := &output{}
-	if err := executable.Execute(out, t.fields(data)); err != nil {
-		return nil, executeMistake(t.name, err)
-	}
-	return out.text.Bytes(), nil
+	return t.execute(t.fields(data))
 }
 
-// textWork is the work of String on the largest structure of the data: nobody knows before the
-// call whose method it is. It grows with the square, since Kubernetes' types append each item of a
-// list to the text of those before it.
-func textWork(data Data) int {
-	largest := max(data.Spec.Size(), data.ObjectMeta.Size())
-	if data.MeshConfig != nil {
-		largest = max(largest, proto.Size(data.MeshConfig.MeshConfig))
+func (t *Template) execute(data any) ([]byte, error) {
+	r := &run{name: t.name, trees: t.trees, functions: t.functions}
+	if err := r.template(t.trees[sourceName], reflect.ValueOf(data)); err != nil {
+		return nil, err
 	}
-	if data.ProxyConfig != nil {
-		largest = max(largest, proto.Size(data.ProxyConfig.ProxyConfig))
-	}
-	return largest / structPiece * (largest / structPiece)
-}
-
-// output collects a template's text, up to the bound.
-type output struct{ text bytes.Buffer }
-
-// Write refuses what would make the text too long.
-func (o *output) Write(p []byte) (int, error) {
-	if o.text.Len()+len(p) > maxText {
-		return 0, bound("yields over %d bytes: shorten what it prints, or the data", maxText)
-	}
-	return o.text.Write(p)
+	return r.text.Bytes(), nil
 }
 
 // fields are Data as the templates see them.
