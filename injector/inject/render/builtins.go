@@ -12,8 +12,7 @@ type builtin struct {
 	call        func(r *run, args []reflect.Value) (reflect.Value, error)
 }
 
-// builtins are those that are not asked for a cost. The functions and and or are not among them:
-// they do not evaluate all of their arguments.
+// builtins are all of them but two: "and" and "or" do not evaluate all of their arguments.
 var builtins = map[string]builtin{
 	"not": {1, 1, func(_ *run, args []reflect.Value) (reflect.Value, error) {
 		return reflect.ValueOf(!isTrue(args[0])), nil

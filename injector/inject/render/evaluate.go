@@ -88,7 +88,7 @@ func (s *scope) action(node *parse.ActionNode) error {
 	if err != nil || len(node.Pipe.Decl) > 0 {
 		return err
 	}
-	return s.at(node, s.run.print(node.Pipe, value))
+	return s.at(node, s.run.show(node.Pipe, value))
 }
 
 // branch executes if and with. A variable of the condition lives in both lists.
@@ -157,12 +157,12 @@ func (s *scope) round(node *parse.RangeNode, key, item reflect.Value) (flow, err
 	}
 	inner := *s
 	inner.dot = item
-	switch names := node.Pipe.Decl; len(names) {
-	case 1:
-		inner.assign(names[0].Ident[0], item)
-	case 2:
-		inner.assign(names[0].Ident[0], key)
-		inner.assign(names[1].Ident[0], item)
+	values := []reflect.Value{key, item}
+	names := node.Pipe.Decl // one is the item's
+	for i, name := range names {
+		if err := inner.assign(name.Ident[0], values[i+2-len(names)]); err != nil {
+			return atEnd, s.at(node, err)
+		}
 	}
 	return inner.list(node.List)
 }
@@ -224,17 +224,23 @@ func (s *scope) declare(name string, value reflect.Value) {
 	s.variables = &variable{name, value, s.variables}
 }
 
-// assign sets the variable of that name, of which the parser knows that there is one.
-func (s *scope) assign(name string, value reflect.Value) {
-	if v, _ := s.find(name); v != nil {
+func (s *scope) assign(name string, value reflect.Value) error {
+	v, err := s.find(name)
+	if err == nil {
 		v.value = value
 	}
+	return err
 }
 
-// find returns the variable of that name, and how many were passed on the way to it.
-func (s *scope) find(name string) (v *variable, passed int) {
-	for v = s.variables; v != nil && v.name != name; v = v.before {
+// find returns the variable of that name. The parser lets a variable pass that is assigned to and
+// was never declared.
+func (s *scope) find(name string) (*variable, error) {
+	passed := 0
+	for v := s.variables; v != nil; v = v.before {
+		if v.name == name {
+			return v, s.run.spend(passed / variablePiece)
+		}
 		passed++
 	}
-	return v, passed
+	return nil, bound("there is no variable %s: declare it with :=", name)
 }

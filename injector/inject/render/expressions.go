@@ -2,7 +2,6 @@ package render
 
 import (
 	"errors"
-	"fmt"
 	"reflect"
 	"strings"
 	"text/template/parse"
@@ -33,10 +32,10 @@ func (s *scope) pipe(pipe *parse.PipeNode) (value reflect.Value, err error) {
 		}
 	}
 	for _, variable := range pipe.Decl {
-		if pipe.IsAssign {
-			s.assign(variable.Ident[0], value)
-		} else {
+		if !pipe.IsAssign {
 			s.declare(variable.Ident[0], value)
+		} else if err := s.assign(variable.Ident[0], value); err != nil {
+			return value, s.at(pipe, err)
 		}
 	}
 	return value, nil
@@ -102,11 +101,11 @@ func (s *scope) operand(node parse.Node, withArguments bool) (value reflect.Valu
 }
 
 func (s *scope) variable(node *parse.VariableNode) (reflect.Value, error) {
-	v, passed := s.find(node.Ident[0])
-	if v == nil {
-		return reflect.Value{}, fmt.Errorf("there is no variable %s", node.Ident[0])
+	v, err := s.find(node.Ident[0])
+	if err != nil {
+		return reflect.Value{}, err
 	}
-	return v.value, s.run.spend(passed / variablePiece)
+	return v.value, nil
 }
 
 // constant is the value of a constant as a parameter's type has it, or by Go's rules for constants

@@ -125,7 +125,8 @@ func setField(message protoreflect.Message, field protoreflect.FieldDescriptor) 
 	switch {
 	case field.IsMap():
 		key := protoreflect.ValueOfString("k").MapKey()
-		message.Mutable(field).Map().Set(key, one(field.MapValue(), message.Mutable(field).Map().NewValue))
+		entries := message.Mutable(field).Map()
+		entries.Set(key, one(field.MapValue(), entries.NewValue))
 	case field.IsList():
 		list := message.Mutable(field).List()
 		list.Append(one(field, list.NewElement))
@@ -140,7 +141,8 @@ func one(field protoreflect.FieldDescriptor, empty func() protoreflect.Value) pr
 	case protoreflect.MessageKind:
 		return empty()
 	case protoreflect.EnumKind:
-		return protoreflect.ValueOfEnum(field.Enum().Values().Get(field.Enum().Values().Len() - 1).Number())
+		values := field.Enum().Values()
+		return protoreflect.ValueOfEnum(values.Get(values.Len() - 1).Number())
 	case protoreflect.StringKind:
 		return protoreflect.ValueOfString("text")
 	case protoreflect.BytesKind:
@@ -151,9 +153,10 @@ func one(field protoreflect.FieldDescriptor, empty func() protoreflect.Value) pr
 		return protoreflect.ValueOfFloat64(1.5)
 	case protoreflect.FloatKind:
 		return protoreflect.ValueOfFloat32(1.5)
+	default:
+		number := reflect.ValueOf(7).Convert(reflect.TypeOf(empty().Interface()))
+		return protoreflect.ValueOf(number.Interface())
 	}
-	number := reflect.ValueOf(7).Convert(reflect.TypeOf(empty().Interface()))
-	return protoreflect.ValueOf(number.Interface())
 }
 
 // fill puts something into each field.
@@ -181,8 +184,8 @@ func fill(v reflect.Value, depth int) {
 		v.Set(reflect.MakeMap(v.Type()))
 		v.SetMapIndex(key, item)
 	case reflect.Struct:
-		for i := range v.NumField() {
-			fill(v.Field(i), depth-1)
+		for _, field := range v.Fields() {
+			fill(field, depth-1)
 		}
 	default:
 	}
@@ -203,7 +206,9 @@ func reached() []reflect.Type {
 			list = append(list, typ)
 		}
 	}
-	slices.SortFunc(list, func(a, b reflect.Type) int { return strings.Compare(a.String(), b.String()) })
+	slices.SortFunc(list, func(a, b reflect.Type) int {
+		return strings.Compare(a.String(), b.String())
+	})
 	return list
 }
 

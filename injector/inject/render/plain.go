@@ -12,8 +12,8 @@ import (
 var errStructure = errors.New("a structure cannot be printed: name one of its fields, or use " +
 	"toYaml or structToJSON")
 
-// print prints the value of an expression.
-func (r *run) print(expression *parse.PipeNode, v reflect.Value) error {
+// show writes the value of an expression.
+func (r *run) show(expression *parse.PipeNode, v reflect.Value) error {
 	if err := r.spend(workOfPlain(v)); err != nil {
 		return err
 	}

@@ -11,8 +11,13 @@
 // Be aware: the language is that of text/template with Istio's functions and the repeatable ones of
 // sprig, with these differences. What is not set cannot be printed, where text/template would
 // print <no value>. A structure cannot be printed, since what comes out would have addresses in it.
-// Methods are the getters, String, and a few more that only read. The order of keys and values is
-// sorted, where sprig's is random.
+// Methods are the getters of messages and of metadata, String, and a few more that only read; any
+// other name is a field's or a key's. The order of keys and values is sorted, where sprig's is
+// random. Numbers of all types can be compared, where text/template tells 1 from 1.0.
+//
+// The parser is that of text/template. What executes the text is our own: text/template finds
+// methods by name, with which the linker keeps every method of every type in the program, and it
+// has no bounds. Tests compare the two.
 package render
 
 import (
@@ -94,6 +99,16 @@ func Parse(
 	if err != nil {
 		return nil, parseMistake(name, err)
 	}
+	t, err = newTemplate(name, trees, all)
+	if err == nil {
+		t.oldNumbers = left == "[["
+	}
+	return t, err
+}
+
+func newTemplate(
+	name string, trees map[string]*parse.Tree, all functionSet,
+) (*Template, error) {
 	c := check{name: name, trees: trees, used: map[string]bool{}}
 	if err := c.all(); err != nil {
 		return nil, err
@@ -102,7 +117,6 @@ func Parse(
 		name:         name,
 		trees:        trees,
 		functions:    all.only(c.used),
-		oldNumbers:   left == "[[",
 		changesTrees: c.usesOneOf(changing),
 	}, nil
 }
