@@ -142,7 +142,7 @@ type content struct {
 
 // mostOfAnArchitecture is what the compressed layers of one architecture may come to. The injector
 // is in the agent's image since each node has that already when a pod's validation is to start.
-const mostOfAnArchitecture = 33 << 20
+const mostOfAnArchitecture = 30 << 20
 
 // contents looks at the image of an architecture.
 func contents(t *testing.T, image archive, d descriptor, want content) {
