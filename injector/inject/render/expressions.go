@@ -21,8 +21,7 @@ func (s *scope) pipe(pipe *parse.PipeNode) (value reflect.Value, err error) {
 	for i, command := range pipe.Cmds {
 		var before *reflect.Value
 		if i > 0 {
-			last := value
-			before = &last
+			before = &value
 		}
 		if value, err = s.command(command, before); err != nil {
 			return value, err

@@ -54,6 +54,7 @@ type world struct {
 
 	Proxy     *mesh.ProxyConfig
 	Seeds     any
+	NoProxy   *mesh.ProxyConfig
 	NoMessage *meshconfig.Tracing
 	Meta      metav1.ObjectMeta
 	Claim     *corev1.PersistentVolumeClaimTemplate
@@ -173,7 +174,7 @@ var operands = map[kind][]string{
 		"$.Resources.Limits.Pods", "$.ByName", "$.Structs", "(index $.InnerPs 1)", "$.NilMap.x",
 		"$.NilMap.x.y", "(dict `a` nil)", "(list nil)", "$", ".",
 		// mistakes
-		"$.Nope", "$.hidden", "$.Text.Foo", "$.NilInner.Name", "$.Any.x", "$.Map.nil.x",
+		"$.Nope", "$.hidden", "$.Text.Foo", "$.NilInner.Name", "$.Any.x", "$.NoProxy.ServiceCluster", "$.NoProxy.GetServiceCluster", "$.Map.nil.x",
 		"$.BehindNil", "$.Inner.GetName", "$.Proxy.GetNope", "$.ByNumber.x", "$.Map.list.x",
 		"$.NilInner.Nope", "$.NilPointer.X", "$.Number.X", "(index $.List 9)", "(index $.List -1)",
 		"(index $.List 3)", "(index $.Text 4)", "(index $.List `a`)", "(index $.Texts 1)",
