@@ -231,6 +231,7 @@ var differentialSeeds = []string{
 	"{{ now.x }}", "{{ list.x }}", "{{ (list 1).x }}", "{{ print.x }}", "{{ break }}", "{{ else }}",
 	"{{ $x }}", "{{ $x = 1 }}", "\n\n{{ .Nope }}", "\n{{ range .List }}\n{{ .x }}{{ end }}",
 	"\n{{ template `a` . }}{{ define `a` }}\n\n{{ .Nope }}{{ end }}", "{{ nil }}", "{{ print nil }}",
+	"{{ if -0.0 }}yes{{ end }}{{ if -0i }}yes{{ end }}{{ if 0.0 }}yes{{ end }}",
 }
 
 func TestTemplatesAreThoseOfTextTemplate(t *testing.T) {
