@@ -284,7 +284,8 @@ func expectCertificate(t *testing.T, pod corev1.PodSpec, secret string) {
 	var mounted string
 	if secret != "" {
 		dir := pod.Containers[0].VolumeMounts[0].MountPath
-		want = []string{"--tls-cert-file=" + dir + "/tls.crt", "--tls-key-file=" + dir + "/tls.key"}
+		want = []string{"--tls-cert-file=" + dir + "/tls.crt", "--tls-key-file=" + dir + "/tls.key",
+			"--dns-names=sidecar-cni-injector.mesh.svc"}
 		mounted = pod.Volumes[0].Secret.SecretName
 	}
 	var have []string

@@ -128,7 +128,7 @@ func (s *settings) servingFlags() flags.Group {
 			"Address of /readyz, /healthz, /metrics and /loglevel, over HTTP."),
 		s.secretFlag(),
 		flags.New("dns-names", "", &to.names, "Names of the Service, for which certificates are",
-			"made in memory by the authority."),
+			"made in memory by the authority. One in files that lacks a name is refused."),
 		flags.New("tls-cert-file", "", &to.cert, "Certificate in place of those made in memory.",
 			"It is read again when it changes."),
 		flags.New("tls-key-file", "", &to.key, "Its key."),

@@ -48,7 +48,7 @@ const lookAgain = time.Minute
 type Options struct {
 	Secret  types.NamespacedName  // of the authority
 	Client  *rest.Config          // by which the Secret is read
-	Names   []string              // of the Service, that a certificate is made for
+	Names   []string              // of the Service, each of which a certificate has
 	Cert    string                // file, in place of Secret
 	Key     string                // file
 	Metrics prometheus.Registerer // of its gauge
@@ -99,7 +99,7 @@ func (s *Serving) source() (source, error) {
 			return nil, errors.New("get certificate: want a file of the certificate and one of " +
 				"its key, got one of them")
 		}
-		return &files{s.of.Cert, s.of.Key, s.of.Log}, nil
+		return &files{s.of.Cert, s.of.Key, s.of.Names, s.of.Log}, nil
 	}
 	if len(s.of.Names) == 0 {
 		return nil, errors.New("get certificate: want the DNS names of the Service, got none")
@@ -228,6 +228,7 @@ func renewal(c *x509.Certificate) time.Time {
 // files are a certificate and its key that somebody else writes.
 type files struct {
 	cert, key string
+	names     []string
 	log       *zap.Logger
 }
 
@@ -244,6 +245,11 @@ func (f *files) get(inUse *tls.Certificate,
 	}
 	if inUse != nil && slices.EqualFunc(inUse.Certificate, pair.Certificate, bytes.Equal) {
 		return inUse, 0, nil
+	}
+	for _, name := range f.names {
+		if err := pair.Leaf.VerifyHostname(name); err != nil {
+			return nil, 0, fmt.Errorf("read certificate from %q: %w", f.cert, err)
+		}
 	}
 	return &pair, 0, nil
 }

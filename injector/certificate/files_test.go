@@ -32,7 +32,13 @@ func eventually(t *testing.T, what string, is func() bool) {
 // pair is a certificate by an authority, and its key, in PEM.
 func pair(t *testing.T, a *Authority, now time.Time) (cert, key []byte, serial string) {
 	t.Helper()
-	c, err := a.issue([]string{service}, now)
+	return pairFor(t, a, service, now)
+}
+
+func pairFor(t *testing.T, a *Authority, name string,
+	now time.Time) (cert, key []byte, serial string) {
+	t.Helper()
+	c, err := a.issue([]string{name}, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +64,7 @@ func TestCertificatesInFiles(t *testing.T) {
 		return path
 	}
 	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-	s := start(t, Options{Cert: certFile, Key: keyFile})
+	s := start(t, Options{Cert: certFile, Key: keyFile, Names: []string{service}})
 	roots := Bundle(a.cert)
 	eventually(t, "a reason", func() bool {
 		err := s.Ready()
@@ -77,6 +83,16 @@ func TestCertificatesInFiles(t *testing.T) {
 	eventually(t, "a refusal", func() bool { return strings.Contains(why(s), "does not match") })
 	write("tls.key", oldKey)
 	eventually(t, "another refusal", func() bool { return strings.Contains(why(s), "expired") })
+	if got := leaf(t, s, roots); got != first {
+		t.Errorf("served %s, want the first, %s", got, first)
+	}
+
+	strange, strangeKey, _ := pairFor(t, a, "other.example", time.Now())
+	write("tls.crt", strange)
+	write("tls.key", strangeKey)
+	eventually(t, "a refusal of a name", func() bool {
+		return strings.Contains(why(s), "is valid for other.example, not "+service)
+	})
 	if got := leaf(t, s, roots); got != first {
 		t.Errorf("served %s, want the first, %s", got, first)
 	}
