@@ -52,7 +52,7 @@ var kubeNames = []string{"etcd", "kube-apiserver", "kube-controller-manager", "k
 
 const stripped = "-s -w"
 
-// Build builds what is not in the cache yet, the first time 10 minutes of two cores, and says so on
+// Build builds what is not in the cache yet, the first time 15 minutes of two cores, and says so on
 // w. A second builder waits for the first. Start calls it; before that it is a way to do the
 // waiting elsewhere.
 func Build(ctx context.Context, w io.Writer) error {
@@ -114,7 +114,11 @@ func kitsToHave(ctx context.Context) ([]kit, error) {
 	if err != nil {
 		return nil, err
 	}
-	kits := []kit{kube, pause}
+	certManager, err := certManagerKit(filepath.Join(source, "certmanager"))
+	if err != nil {
+		return nil, err
+	}
+	kits := []kit{kube, pause, certManager}
 	for _, r := range releases {
 		kits = append(kits, r.asKit())
 	}
