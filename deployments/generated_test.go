@@ -108,7 +108,8 @@ values, [injection](injection) what is delivered. Where a control plane has its 
 
 By ` + "`injector.certificates.mode=own`" + ` a Job makes an authority, in the Secret sidecar-cni-injector-ca, before anything else is created, and
 has the webhook configurations name it afterwards. Until then pods that are to be injected are refused. An uninstallation leaves
-the Secret: ` + "`kubectl delete secret sidecar-cni-injector-ca`" + `.
+the Secret: ` + "`kubectl delete secret sidecar-cni-injector-ca`" + `; and with ` + "`certManager`" + ` those that cert-manager has issued, sidecar-cni-injector-tls
+and sidecar-cni-injector-root.
 
 Uninstalling and switching off take the webhook configurations away first, so that no pod waits for somebody who is gone. What is
 switched off by ` + "`helm rollback`" + ` is not: Helm runs the hooks of the revision that it goes back to. Set ` + "`injector.enabled=false`" + ` instead.
