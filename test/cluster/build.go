@@ -52,7 +52,7 @@ var kubeNames = []string{"etcd", "kube-apiserver", "kube-controller-manager", "k
 
 const stripped = "-s -w"
 
-// Build builds what is not in the cache yet, the first time 15 minutes of two cores, and says so on
+// Build builds what is not in the cache yet, the first time 12 minutes of two cores, and says so on
 // w. A second builder waits for the first. Start calls it; before that it is a way to do the
 // waiting elsewhere.
 func Build(ctx context.Context, w io.Writer) error {
