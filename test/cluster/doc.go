@@ -30,7 +30,7 @@
 // the kernel ends the rest: nothing is left, neither processes nor mounts, interfaces, cgroups or
 // kernel parameters.
 //
-// The programs are built when first needed, about 15 minutes on two cores, and kept in the user's
+// The programs are built when first needed, about 12 minutes on two cores, and kept in the user's
 // cache; then a cluster starts in 5 seconds. Kubernetes is the module in kube/, cert-manager that
 // in certmanager/, which have their own versions; the rest is in a table.
 //
