@@ -75,9 +75,9 @@ func (s *size) add(items, text int) error {
 	return nil
 }
 
-// measure adds a value and all that is in it. It ends as soon as that is too much, and so it ends
-// for a map that contains itself. Structures are the caller's data, of which no function makes
-// more: each counts as one item.
+// measure adds a value and all that is in it, as often as it is there. It ends as soon as that is
+// too much, and so it ends for a map that contains itself. Structures are the caller's data, of
+// which no function makes more: each counts as one item.
 func (s *size) measure(value any, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("takes or yields what nests over %d deep: flatten it", maxDepth)
@@ -88,6 +88,9 @@ func (s *size) measure(value any, depth int) error {
 	case string:
 		return s.add(1, len(value))
 	case map[string]any:
+		if err := s.add(1, 0); err != nil {
+			return err
+		}
 		for key, item := range value {
 			if err := s.add(1, len(key)); err != nil {
 				return err
@@ -98,6 +101,9 @@ func (s *size) measure(value any, depth int) error {
 		}
 		return nil
 	case []any:
+		if err := s.add(1, 0); err != nil {
+			return err
+		}
 		for _, item := range value {
 			if err := s.measure(item, depth+1); err != nil {
 				return err
@@ -105,6 +111,9 @@ func (s *size) measure(value any, depth int) error {
 		}
 		return nil
 	case map[string]string:
+		if err := s.add(1, 0); err != nil {
+			return err
+		}
 		for key, text := range value {
 			if err := s.add(2, len(key)+len(text)); err != nil {
 				return err
@@ -124,7 +133,10 @@ func (s *size) measureOther(v reflect.Value, depth int) error {
 		switch v.Type().Elem().Kind() {
 		case reflect.String, reflect.Interface, reflect.Slice, reflect.Map:
 		default:
-			return s.add(v.Len(), 0)
+			return s.add(1+v.Len(), 0)
+		}
+		if err := s.add(1, 0); err != nil {
+			return err
 		}
 		for i := range v.Len() {
 			if err := s.measure(v.Index(i).Interface(), depth+1); err != nil {
@@ -133,6 +145,9 @@ func (s *size) measureOther(v reflect.Value, depth int) error {
 		}
 		return nil
 	case reflect.Map:
+		if err := s.add(1, 0); err != nil {
+			return err
+		}
 		for iter := v.MapRange(); iter.Next(); {
 			if err := s.measure(iter.Key().Interface(), depth+1); err != nil {
 				return err
@@ -186,7 +201,6 @@ func (r *run) call(f function, args []reflect.Value) (result reflect.Value, err 
 // weigh counts arguments or a result as work, and refuses what is too large.
 func (r *run) weigh(values []reflect.Value) error {
 	var s size
-	work := callWork
 	for _, v := range values {
 		if v.Kind() == reflect.Interface {
 			v = v.Elem()
@@ -196,7 +210,6 @@ func (r *run) weigh(values []reflect.Value) error {
 		}
 		switch v.Kind() {
 		case reflect.String:
-			work += v.Len() / textPiece
 			if err := s.add(1, v.Len()); err != nil {
 				return err
 			}
@@ -208,7 +221,7 @@ func (r *run) weigh(values []reflect.Value) error {
 			s.items++
 		}
 	}
-	return r.spend(work + s.items)
+	return r.spend(callWork + s.items + s.text/textPiece)
 }
 
 // safely makes a mistake of a panic. Many of sprig's functions panic about what they do not accept.

@@ -15,13 +15,21 @@ type check struct {
 	used     map[string]bool // names of functions
 	tree     *parse.Tree     // that is checked
 	mistakes []error
+	more     int // mistakes that are not told
 }
+
+// maxMistakes is how many are told at once.
+const maxMistakes = 20
 
 // all checks every tree.
 func (c *check) all() error {
 	for _, name := range sortedKeys(c.trees) {
 		c.tree = c.trees[name]
 		c.list(c.tree.Root, 0)
+	}
+	if c.more > 0 {
+		c.mistakes = append(c.mistakes, fmt.Errorf("template %q: and %d mistakes more", c.name,
+			c.more))
 	}
 	return errors.Join(c.mistakes...)
 }
@@ -97,8 +105,12 @@ func (c *check) tooDeep(node parse.Node, depth int) bool {
 }
 
 func (c *check) mistake(node parse.Node, format string, args ...any) {
+	if len(c.mistakes) == maxMistakes {
+		c.more++
+		return
+	}
 	c.mistakes = append(c.mistakes, fmt.Errorf("template %q, line %s: %s", c.name,
-		lineOf(c.tree, node), fmt.Sprintf(format, args...)))
+		lineOf(c.tree, node), shorten(fmt.Sprintf(format, args...))))
 }
 
 // lineOf is the number of the line that a node begins in.

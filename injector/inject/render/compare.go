@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 )
@@ -36,7 +37,8 @@ func ordered(
 ) func(r *run, args []reflect.Value) (reflect.Value, error) {
 	return func(r *run, args []reflect.Value) (reflect.Value, error) {
 		order, err := r.order(args[0], args[1])
-		return reflect.ValueOf(fits(order)), named(name, err)
+		hasOrder := !isNaN(args[0]) && !isNaN(args[1])
+		return reflect.ValueOf(hasOrder && fits(order)), named(name, err)
 	}
 }
 
@@ -48,11 +50,14 @@ func (r *run) equal(a, b reflect.Value) (bool, error) {
 		return isNil(a) && isNil(b), nil
 	case isOrdered(a) && isOrdered(b):
 		order, err := r.order(a, b)
-		return order == 0, err
+		return order == 0 && !isNaN(a), err
 	case a.Kind() != b.Kind():
 		return false, errIncomparable(a, b)
 	case !a.Comparable() || !b.Comparable():
 		return false, errIncomparable(a, b)
+	}
+	if err := r.spend(sizeOf(a) / textPiece); err != nil {
+		return false, err
 	}
 	return a.Interface() == b.Interface(), nil
 }
@@ -104,6 +109,12 @@ func isNil(v reflect.Value) bool {
 }
 
 func isNumber(v reflect.Value) bool { return v.CanInt() || v.CanUint() || v.CanFloat() }
+
+// isNaN reports whether a value is the number that nothing is equal to.
+func isNaN(v reflect.Value) bool {
+	v = concrete(v)
+	return v.CanFloat() && math.IsNaN(v.Float())
+}
 
 func isOrdered(v reflect.Value) bool { return v.Kind() == reflect.String || isNumber(v) }
 

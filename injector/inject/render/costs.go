@@ -3,7 +3,6 @@ package render
 import (
 	"fmt"
 	"reflect"
-	"regexp/syntax"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +27,8 @@ var sprigCosts = map[string]func([]reflect.Value) (int, error){
 
 	"dict": textKeys,
 
+	"trimAll": costOfCutset,
+
 	"uniq":        costOfPairs,
 	"mustUniq":    costOfPairs,
 	"without":     costOfPairs,
@@ -42,38 +43,39 @@ var sprigCosts = map[string]func([]reflect.Value) (int, error){
 
 	"regexMatch":                 costOfMatch,
 	"regexFind":                  costOfMatch,
-	"regexFindAll":               costOfMatch,
-	"regexSplit":                 costOfMatch,
-	"regexReplaceAll":            costOfMatch,
-	"regexReplaceAllLiteral":     costOfMatch,
+	"regexFindAll":               costOfMatches,
+	"regexSplit":                 costOfMatches,
+	"regexReplaceAll":            costOfMatches,
+	"regexReplaceAllLiteral":     costOfMatches,
 	"mustRegexMatch":             costOfMatch,
 	"mustRegexFind":              costOfMatch,
-	"mustRegexFindAll":           costOfMatch,
-	"mustRegexSplit":             costOfMatch,
-	"mustRegexReplaceAll":        costOfMatch,
-	"mustRegexReplaceAllLiteral": costOfMatch,
+	"mustRegexFindAll":           costOfMatches,
+	"mustRegexSplit":             costOfMatches,
+	"mustRegexReplaceAll":        costOfMatches,
+	"mustRegexReplaceAllLiteral": costOfMatches,
 
 	"semver":        costOfVersion,
 	"semverCompare": costOfVersion,
 
-	"add1f":     fixed(decimalWork),
-	"addf":      fixed(decimalWork),
-	"subf":      fixed(decimalWork),
-	"mulf":      fixed(decimalWork),
-	"divf":      fixed(decimalWork),
-	"deepEqual": fixed(equalWork),
-	"has":       fixed(equalWork),
-	"mustHas":   fixed(equalWork),
+	"add1f":     costOfDecimals,
+	"addf":      costOfDecimals,
+	"subf":      costOfDecimals,
+	"mulf":      costOfDecimals,
+	"divf":      costOfDecimals,
+	"deepEqual": costOfEqual,
+	"has":       costOfEqual,
+	"mustHas":   costOfEqual,
 }
 
 // The work of calls that take long whatever they are given.
 const (
-	decimalWork = 300 // numbers can have 600 digits
-	equalWork   = 30  // structures are compared field by field
+	decimalWork = 300 // of each number, which can have 600 digits
+	equalWork   = 30  // of each value; structures are compared field by field
 	jsonWork    = 30
 	yamlWork    = 300
 	versionWork = 50
 	matchWork   = 100 // an expression is compiled
+	classWork   = 100 // such as \pL: it has hundreds of ranges
 )
 
 func fixed(work int) func([]reflect.Value) (int, error) {
@@ -206,28 +208,25 @@ func textKeys(args []reflect.Value) (int, error) {
 	return 0, nil
 }
 
-// costOfMatch is of a regular expression over a text: each instruction of its program can be
-// looked at for each byte.
-func costOfMatch(args []reflect.Value) (int, error) {
-	pattern, subject := text(args[0]), text(args[1])
-	if len(pattern) > maxPattern {
-		return 0, fmt.Errorf("the expression has %d bytes: want at most %d", len(pattern),
-			maxPattern)
-	}
-	expression, err := syntax.Parse(pattern, syntax.Perl)
-	if err != nil {
-		return 0, err
-	}
-	program, err := syntax.Compile(expression.Simplify())
-	if err != nil {
-		return 0, err
-	}
-	if len(args) > 2 && args[2].Kind() == reflect.String {
-		if _, err := atMost(len(subject)+1, len(text(args[2]))); err != nil {
-			return 0, err
+func costOfDecimals(args []reflect.Value) (int, error) { return len(args) * decimalWork, nil }
+
+// costOfEqual is of functions that compare one value with another, or with each item of a list.
+func costOfEqual(args []reflect.Value) (int, error) {
+	work := equalWork
+	for _, arg := range args {
+		work += sizeOf(arg) / textPiece
+		if list := concrete(arg); list.Kind() == reflect.Slice {
+			for i := range list.Len() {
+				work += sizeOf(list.Index(i)) / textPiece
+			}
 		}
 	}
-	return matchWork + len(program.Inst)*(1+len(subject)/textPiece), nil
+	return work, nil
+}
+
+// costOfCutset is of trimAll CUTSET TEXT, which looks for each character of the one in the other.
+func costOfCutset(args []reflect.Value) (int, error) {
+	return len(text(args[0])) / textPiece * len(text(args[1])) / textPiece, nil
 }
 
 // costOfPorts is of the ports of containers, of which a container can have many.
@@ -238,15 +237,6 @@ func costOfPorts(args []reflect.Value) (int, error) {
 		work += len(c.Ports)
 	}
 	return work, nil
-}
-
-func costOfVersion(args []reflect.Value) (int, error) {
-	for _, arg := range args {
-		if len(text(arg)) > maxVersion {
-			return 0, fmt.Errorf("want a version of at most %d bytes", maxVersion)
-		}
-	}
-	return versionWork, nil
 }
 
 // costOfTexts is of a list whose items become text.
@@ -265,17 +255,18 @@ func costOfTexts(args []reflect.Value) (int, error) {
 }
 
 // costOfPrintf refuses what would print too much: each verb can print the largest argument, with
-// every byte escaped, in the widest field that the format asks for. It refuses %p, which prints
-// addresses.
+// every byte escaped and each item in the widest field that the format asks for. It refuses %p,
+// which prints addresses.
 func costOfPrintf(args []reflect.Value) (int, error) {
 	format := text(args[0])
-	largest := 0
+	largest, items := 0, 1
 	for _, arg := range args[1:] {
 		var s size
 		if err := s.measure(arg.Interface(), 0); err != nil {
 			return 0, err
 		}
 		largest = max(largest, s.text*widestEscape+s.items*printedItem)
+		items = max(items, s.items)
 	}
 	total := len(format)
 	for i := 0; i < len(format); i++ {
@@ -292,7 +283,7 @@ func costOfPrintf(args []reflect.Value) (int, error) {
 		if verb == 'p' {
 			return 0, fmt.Errorf("has no verb %%p: addresses are not the same twice")
 		}
-		total += largest + widestField(format[i+1:i+1+flags], args[1:])
+		total += largest + items*widestField(format[i+1:i+1+flags], args[1:])
 		i += 1 + flags
 		if total > maxText*widestEscape {
 			return 0, fmt.Errorf("would yield over %d bytes: shorten the format", maxText)

@@ -232,6 +232,8 @@ var differentialSeeds = []string{
 	"{{ $x }}", "{{ $x = 1 }}", "\n\n{{ .Nope }}", "\n{{ range .List }}\n{{ .x }}{{ end }}",
 	"\n{{ template `a` . }}{{ define `a` }}\n\n{{ .Nope }}{{ end }}", "{{ nil }}", "{{ print nil }}",
 	"{{ if -0.0 }}yes{{ end }}{{ if -0i }}yes{{ end }}{{ if 0.0 }}yes{{ end }}",
+	"{{ $m := dict `a` 1 `b` 2 }}{{ range $k, $v := $m }}{{ $_ := set $m `b` 3 }}{{ $v }}{{ end }}",
+	"{{ $m := dict `a` 1 `b` 2 }}{{ range $k, $v := $m }}{{ $_ := unset $m `b` }}{{ $v }}{{ end }}",
 }
 
 func TestTemplatesAreThoseOfTextTemplate(t *testing.T) {

@@ -179,9 +179,13 @@ func (s *scope) items(
 		return value.Seq2(), value.Len(), nil
 	case kind == reflect.Map:
 		keys, err := s.run.sortedMapKeys(value)
+		entries := make([]reflect.Value, len(keys)) // as they are now, whatever the rounds change
+		for i, key := range keys {
+			entries[i] = value.MapIndex(key)
+		}
 		return func(yield func(key, item reflect.Value) bool) {
-			for _, key := range keys {
-				if !yield(key, value.MapIndex(key)) {
+			for i, key := range keys {
+				if !yield(key, entries[i]) {
 					return
 				}
 			}

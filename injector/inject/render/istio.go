@@ -32,7 +32,7 @@ func isset(m any, key string) (bool, error) {
 	if v.Kind() != reflect.Map || v.Type().Key().Kind() != reflect.String {
 		return false, fmt.Errorf("want a map and a key, got %T", m)
 	}
-	return v.MapIndex(reflect.ValueOf(key)).IsValid(), nil
+	return v.MapIndex(reflect.ValueOf(key).Convert(v.Type().Key())).IsValid(), nil
 }
 
 func valueOrDefault(value, fallback any) any {

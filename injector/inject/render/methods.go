@@ -101,15 +101,26 @@ func textWork(receiver reflect.Value) int {
 	if isNil(receiver) {
 		return 0
 	}
-	size := 0
-	switch receiver := receiver.Interface().(type) {
-	case proto.Message:
-		size = proto.Size(receiver)
-	case interface{ Size() int }:
-		size = receiver.Size()
-	}
-	pieces := min(size/structPiece, maxWork)
+	pieces := min(sizeOf(receiver)/structPiece, maxWork)
 	return pieces * pieces
+}
+
+// sizeOf is how many bytes a structure of the data has; 0 of what is none.
+func sizeOf(v reflect.Value) int {
+	v = concrete(v)
+	if v.Kind() == reflect.Struct {
+		v = addressOf(v)
+	}
+	if v.Kind() != reflect.Pointer || v.IsNil() {
+		return 0
+	}
+	switch own := v.Interface().(type) {
+	case proto.Message:
+		return proto.Size(own)
+	case interface{ Size() int }:
+		return own.Size()
+	}
+	return 0
 }
 
 // getter is what Go's getter for a field gives: of messages, and of the metadata of objects. A

@@ -44,8 +44,8 @@ func (s *scope) at(node parse.Node, err error) error {
 	if !isBound(err) {
 		expression = shorten(node.String()) + ": "
 	}
-	return &mistake{fmt.Sprintf("template %q, line %s: %s%s", s.run.name, lineOf(s.tree, node),
-		expression, shorten(err.Error()))}
+	text := strings.ReplaceAll(expression+shorten(err.Error()), "\n", " ")
+	return &mistake{fmt.Sprintf("template %q, line %s: %s", s.run.name, lineOf(s.tree, node), text)}
 }
 
 // parsePrefix is what the parser puts in front of its mistakes.

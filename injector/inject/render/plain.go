@@ -17,14 +17,27 @@ func (r *run) show(expression *parse.PipeNode, v reflect.Value) error {
 	if err := r.spend(workOfPlain(v)); err != nil {
 		return err
 	}
+	if kind := concrete(v).Kind(); kind == reflect.Map || kind == reflect.Slice {
+		if err := r.weigh([]reflect.Value{v}); err != nil {
+			return aboutPrinted(expression, err)
+		}
+	}
 	value, err := plain(v)
 	if err != nil {
-		return bound("%s: %v", shorten(expression.String()), err)
+		return aboutPrinted(expression, err)
 	}
 	if value == nil {
 		return bound("%s is not set: set it, or give a default", shorten(expression.String()))
 	}
 	return r.write(fmt.Append(nil, value))
+}
+
+// aboutPrinted says of which expression a mistake is.
+func aboutPrinted(expression *parse.PipeNode, err error) error {
+	if isBound(err) {
+		return err
+	}
+	return bound("%s: %v", shorten(expression.String()), err)
 }
 
 // makePlain replaces arguments of any type by what can be printed of them.
