@@ -76,7 +76,8 @@ func (e env) traceCommand() *cobra.Command {
 		}
 		for _, one := range []string{"from", "udp", "interface"} {
 			if t.all && c.Flags().Changed(one) {
-				return usagef("--%s says what is followed: want --to, not --all", one)
+				return usagef("--%s has no effect with --all: leave it out, or name one "+
+					"connection by --to", one)
 			}
 		}
 		o.kernel = t.live || t.wait

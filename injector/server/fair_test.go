@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"sync"
@@ -13,7 +14,7 @@ import (
 )
 
 const (
-	places   = 500
+	places   = 800
 	stranger = "192.0.2.3"
 )
 
@@ -133,6 +134,32 @@ func TestRequestsGiveWayToOthers(t *testing.T) {
 		}
 		c.CloseIdleConnections()
 		d.stop()
+	})
+}
+
+// Those that have one connection each give way to one another, and none to a request that they have.
+func TestManyAddresses(t *testing.T) {
+	t.Parallel()
+	cert, trusted := certified(t)
+	synctest.Test(t, func(t *testing.T) {
+		d := newDrained(t, cert, trusted)
+		var held []net.Conn
+		for i := range places {
+			held = append(held, d.open(1, fmt.Sprintf("198.51.%d.%d", i/250, i%250))...)
+		}
+		c := d.client(true)
+		d.ask(c, "/inject")
+		// These are of one network.
+		for i := range 2 * places {
+			held = append(held, d.open(1, fmt.Sprintf("2001:db8::%x", i+1))...)
+		}
+		before := d.webhooks.dials.Load()
+		d.ask(c, "/inject")
+		if d.webhooks.dials.Load() != before {
+			t.Error("the client's idle connection was closed for those of one network")
+		}
+		c.CloseIdleConnections()
+		d.stop(held...)
 	})
 }
 

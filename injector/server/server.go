@@ -49,9 +49,9 @@ const (
 	// that the other is about to send.
 	idleTimeout = 3 * time.Minute
 	maxHead     = 16 << 10
-	// maxConnections has room for what an API server has in flight by default, 200 requests that
-	// change something, twice.
-	maxConnections = 500
+	// maxConnections has room for what three API servers have in flight by default, each 200
+	// requests that change something, and for others.
+	maxConnections = 800
 	fullInterval   = 10 * time.Second // between log lines that there is no room for more
 	// endTimeout is for what is being answered when Drain is over.
 	endTimeout = 30 * time.Second
@@ -62,7 +62,7 @@ const (
 func Run(ctx context.Context, o Options, log *zap.Logger) error {
 	webhooks := newWebhooks(o, func() bool { return ctx.Err() != nil }, log)
 	listener := newFairListener(o.Webhooks, maxConnections, log)
-	webhooks.ConnState = listener.note
+	webhooks.ConnState = listener.setState
 	status := newStatus(o, func() bool { return ctx.Err() != nil }, log)
 	failed := make(chan error, 2)
 	go func() { failed <- explain(o.Webhooks, webhooks.ServeTLS(listener, "", "")) }()

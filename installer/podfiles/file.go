@@ -33,7 +33,8 @@ type file struct {
 	handler string      // of the pod's class
 	state   state       // "" if another agent has left it
 	digest  [sha256.Size]byte
-	bytes   int64 // that it takes; 0 if it is not there
+	length  int64 // of its content; 0 if it is not there
+	bytes   int64 // that it takes
 	wants   int64 // that it would take, if it has no room
 }
 
@@ -144,20 +145,20 @@ func (f *Files) write(of *file, data []byte, digest [sha256.Size]byte) (lost, er
 		return fmt.Errorf("write pod files: %w", lost), f.remove(uid)
 	}
 	f.bytes += of.wants - of.bytes
-	of.state, of.digest, of.bytes = isWritten, digest, of.wants
+	of.state, of.digest, of.length, of.bytes = isWritten, digest, int64(len(data)), of.wants
 	return nil, nil
 }
 
 // remove removes the file of a pod, if it is there.
 func (f *Files) remove(uid types.UID) error {
 	of := f.files[uid]
-	if of.bytes == 0 {
+	if of.length == 0 {
 		return nil
 	}
 	if err := f.change(func(d *folder) error { return d.remove(string(uid)) }); err != nil {
 		return fmt.Errorf("remove pod files: %w", err)
 	}
 	f.bytes -= of.bytes
-	of.bytes = 0
+	of.length, of.bytes = 0, 0
 	return nil
 }

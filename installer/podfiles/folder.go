@@ -51,10 +51,7 @@ func (f *Files) takeOver(member *node.Membership) error {
 		f.unmark()
 		f.mark = mark
 		f.files, f.bytes = map[types.UID]*file{}, 0
-		if err := d.sweep(func(uid types.UID, bytes int64) {
-			f.files[uid] = &file{bytes: f.size(bytes)}
-			f.bytes += f.size(bytes)
-		}); err != nil {
+		if err := d.sweep(f.found); err != nil {
 			return err
 		}
 		f.taken = member
@@ -174,24 +171,30 @@ func prepare(dir string) error {
 func (f *Files) look() error {
 	there := map[types.UID]int64{}
 	err := f.change(func(d *folder) error {
-		return d.sweep(func(uid types.UID, bytes int64) { there[uid] = f.size(bytes) })
+		return d.sweep(func(uid types.UID, length int64) { there[uid] = length })
 	})
 	if err != nil {
 		return fmt.Errorf("look at pod files: %w", err)
 	}
 	for uid, of := range f.files {
-		if bytes := there[uid]; of.bytes != bytes {
-			f.files[uid] = &file{bytes: bytes}
-			f.bytes += bytes - of.bytes
+		if of.length != there[uid] {
+			f.found(uid, there[uid])
 		}
+		delete(there, uid)
 	}
-	for uid, bytes := range there {
-		if f.files[uid] == nil {
-			f.files[uid] = &file{bytes: bytes}
-			f.bytes += bytes
-		}
+	for uid, length := range there {
+		f.found(uid, length)
 	}
 	return nil
+}
+
+// found notes a file that is not as this agent has left it, or that is gone: its length is 0 then.
+func (f *Files) found(uid types.UID, length int64) {
+	if was := f.files[uid]; was != nil {
+		f.bytes -= was.bytes
+	}
+	f.files[uid] = &file{length: length, bytes: f.size(length)}
+	f.bytes += f.size(length)
 }
 
 // sweep calls left with each file of a pod, and removes what is none.

@@ -123,6 +123,7 @@ func (f *Files) pass(due bool) error {
 	}
 	// Read before the cache is: the files are as old as what they were made of.
 	now := sinceBoot()
+	due = due || now-f.refreshed >= podfile.FreshEvery
 	if err := f.begin(member, due); err != nil {
 		return f.giveUp(err)
 	}
@@ -131,7 +132,6 @@ func (f *Files) pass(due bool) error {
 		return f.giveUp(err)
 	}
 	f.counts.show(f.files)
-	due = due || now-f.refreshed >= podfile.FreshEvery
 	if !due || !f.cache.follows() {
 		return lost
 	}
@@ -142,7 +142,8 @@ func (f *Files) pass(due bool) error {
 	return cmp.Or(err, lost) // the last refresh holds for a while: the files are up to date
 }
 
-// begin sees to it that f.files is what is in the directory.
+// begin sees to it that f.files is what is in the directory, where this agent has just taken charge
+// or a refresh is due.
 func (f *Files) begin(member *node.Membership, due bool) error {
 	switch {
 	case member != f.taken:

@@ -260,26 +260,27 @@ func TestADirectoryThatWasRemovedIsMadeAnew(t *testing.T) {
 func TestFilesAreLookedAfter(t *testing.T) {
 	t.Parallel()
 	r := newAgent(t, t.TempDir(), newWorld(meshed("web-0", "u0"), meshed("web-1", "u1"),
-		meshed("web-2", "u2"), sized("large", podfile.MaxFile)))
+		meshed("web-2", "u2"), meshed("web-3", "u3"), sized("large", podfile.MaxFile)))
 	r.pass(true)
 	path := func(name string) string { return filepath.Join(podfile.Dir(r.run), name) }
 	must(t, os.Remove(path("u0")))
+	must(t, os.Truncate(path("u3"), 0))
 	must(t, os.Remove(path(podfile.FreshFile)))
-	must(t, os.Truncate(path("u1"), 0))
+	must(t, os.Truncate(path("u1"), 30))
 	must(t, os.WriteFile(path("u9"), []byte("x"), 0o600))
 	must(t, os.Symlink("/etc/passwd", path("large")))
 	must(t, os.WriteFile(path("README"), bytes.Repeat([]byte("x"), podfile.MaxFile+1), 0o600))
 	untouched, err := os.Stat(path("u2"))
 	must(t, err)
 	r.pass(true)
-	r.wantPods(map[string]string{"u0": "web-0", "u1": "web-1", "u2": "web-2"})
+	r.wantPods(map[string]string{"u0": "web-0", "u1": "web-1", "u2": "web-2", "u3": "web-3"})
 	r.wantFresh("fresh")
 	r.wantSum()
 	if now, err := os.Stat(path("u2")); err != nil || !os.SameFile(untouched, now) {
 		t.Errorf("a file that was as it should be was written anew: %v", err)
 	}
-	if r.count(isWritten) != 3 || r.count(isTooLarge) != 1 {
-		t.Errorf("%d files are written and %d too large, want 3 and 1", r.count(isWritten),
+	if r.count(isWritten) != 4 || r.count(isTooLarge) != 1 {
+		t.Errorf("%d files are written and %d too large, want 4 and 1", r.count(isWritten),
 			r.count(isTooLarge))
 	}
 }
