@@ -137,7 +137,7 @@ func TestRequestsGiveWayToOthers(t *testing.T) {
 	})
 }
 
-// Those that have one connection each give way to one another, and none to a request that they have.
+// Those that have one connection each give way by age, and those of one network to themselves.
 func TestManyAddresses(t *testing.T) {
 	t.Parallel()
 	cert, trusted := certified(t)

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -137,16 +136,12 @@ func (c *certifying) uninstalled(t *testing.T) {
 	c.Kubectl(t, "--namespace="+home, "delete", "pods", "--force", "--grace-period=0",
 		"--selector=app.kubernetes.io/component=injector") // which would drain for 20 s
 	want := []string{"secret/" + caSecret, "secret/" + rootSecret, "secret/" + issuedSecret}
-	var left []string
 	c.Await(t, "what was installed to go", func(context.Context) error {
-		if left = c.ours(t); !slices.Equal(left, want) {
-			return fmt.Errorf("there are %v", left)
+		if left := c.ours(t); !slices.Equal(left, want) {
+			return fmt.Errorf("there are %v, want %v", left, want)
 		}
 		return nil
 	})
-	if diff := cmp.Diff(want, left); diff != "" {
-		t.Error(diff)
-	}
 }
 
 // ours are the objects that are named after us, of all kinds but Events.

@@ -88,7 +88,10 @@ func (s *scope) action(node *parse.ActionNode) error {
 	if err != nil || len(node.Pipe.Decl) > 0 {
 		return err
 	}
-	return s.at(node, s.run.show(node.Pipe, value))
+	_, err = safely(func() (reflect.Value, error) {
+		return reflect.Value{}, s.run.show(node.Pipe, value)
+	})
+	return s.at(node, err)
 }
 
 // branch executes if and with. A variable of the condition lives in both lists.
