@@ -131,7 +131,7 @@ func TestTooLargeAProgramIsRefused(t *testing.T) {
 	err := r.write(io.Discard, func(platform) ([]byte, error) {
 		return make([]byte, maxBinary), nil
 	})
-	if err == nil || !strings.Contains(err.Error(), "linux_amd64 has 33000000 bytes") {
+	if err == nil || !strings.Contains(err.Error(), "linux_amd64 has 25000000 bytes") {
 		t.Errorf("error %v", err)
 	}
 }
