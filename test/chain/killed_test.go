@@ -89,7 +89,8 @@ func tables(t *testing.T, v iptables.Variant) *iptables.Tables {
 	return tables
 }
 
-// Each of the plugin's steps is its last, once.
+// Each of the plugin's steps is its last, once. A goroutine goes on in another thread now and then,
+// and no thread may get to its nth call: such an ADD tells nothing, and another one is made.
 func TestKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -97,9 +98,13 @@ func TestKilledAtEveryStep(t *testing.T) {
 	n.agent.Put(pod)
 	for step, least := range map[string]int{"setns": 2, "sendto": 5, "recvfrom": 5, "openat": 4,
 		"write": 3, "renameat": 1} {
-		killed := 0
-		for n.killedAt(step, killed+1, pod) {
-			killed++
+		killed, missed := 0, 0
+		for missed == 0 || killed < least && missed < 50 {
+			if n.killedAt(step, killed+1, pod) {
+				killed++
+			} else {
+				missed++
+			}
 		}
 		if killed < least {
 			t.Errorf("%s: killed %d times only", step, killed)
