@@ -18,7 +18,7 @@ import (
 // now is when tests look.
 var now = time.Unix(1_800_000_000, 0)
 
-func lookAt(t *testing.T, a *api, all bool) Report {
+func lookAt(t *testing.T, a *fake, all bool) Report {
 	t.Helper()
 	r, err := Look(t.Context(), a.serve(t), Options{All: all, Now: now})
 	if err != nil {
@@ -70,13 +70,13 @@ func TestAllIsWell(t *testing.T) {
 
 // situation is a cluster of one node in which something is not as it should be.
 type situation struct {
-	make    func(t *testing.T, a *api)
+	make    func(t *testing.T, a *fake)
 	verdict verdict.Word
 	want    []string // in the text, whose line breaks do not count
 }
 
 var situations = map[string]situation{
-	"no table nat": {func(t *testing.T, a *api) {
+	"no table nat": {func(t *testing.T, a *fake) {
 		a.replaceAgent(t, `"phase":"Running","conditions":[{"type":"Ready","status":"False"}]`)
 		a.pages["agent-node-1/metrics"] = answer{text: chainState("no_backend")}
 		a.pages["agent-node-1/readyz"] = answer{http.StatusServiceUnavailable,
@@ -90,61 +90,61 @@ var situations = map[string]situation{
 		"remedy: load the kernel modules that are named",
 		"pod shop/web-0: waits in ContainerCreating: redirect pod shop/web-0: table nat",
 		"remedy: load the module nft_chain_nat"}},
-	"no agent, and nothing keeps it away": {func(t *testing.T, a *api) {
+	"no agent, and nothing keeps it away": {func(t *testing.T, a *fake) {
 		a.replaceAgent(t, "")
 		a.daemonSet(t, `"desiredNumberScheduled":1`)
 	}, verdict.Wrong, []string{"agent: none", "kubectl describe daemonset -n kube-system " +
 		"sidecar-cni"}},
-	"no agent, by the node's labels": {func(t *testing.T, a *api) {
+	"no agent, by the node's labels": {func(t *testing.T, a *fake) {
 		a.replaceAgent(t, "")
 		a.lists[daemonSetsPath][0]["spec"] = object(t, `{"template":{"spec":{"nodeSelector":
 			{"mesh":"yes"}}}}`)
 	}, verdict.Warning, []string{"label mesh=yes"}},
-	"no agent, by a taint": {func(t *testing.T, a *api) {
+	"no agent, by a taint": {func(t *testing.T, a *fake) {
 		a.replaceAgent(t, "")
 		a.lists[nodesPath][0]["spec"] = object(t, `{"taints":[
 			{"key":"dedicated","effect":"NoSchedule"},{"key":"gpu","effect":"NoExecute"}]}`)
 	}, verdict.Warning, []string{"does not tolerate the taint gpu"}},
-	"no agent, by affinity": {func(t *testing.T, a *api) {
+	"no agent, by affinity": {func(t *testing.T, a *fake) {
 		a.replaceAgent(t, "")
 	}, verdict.Warning, []string{"does not want one there, by its affinity"}},
-	"no agent, since the node is down": {func(t *testing.T, a *api) {
+	"no agent, since the node is down": {func(t *testing.T, a *fake) {
 		a.replaceAgent(t, "")
 		a.lists[nodesPath][0]["status"] = object(t, `{"conditions":[{"type":"Ready",
 			"status":"Unknown","message":"Kubelet stopped posting node status."}]}`)
 	}, verdict.Warning, []string{"node itself is not ready: Kubelet stopped"}},
-	"an image that cannot be pulled": {func(t *testing.T, a *api) {
+	"an image that cannot be pulled": {func(t *testing.T, a *fake) {
 		a.replaceAgent(t, `"phase":"Pending","containerStatuses":[{"state":{"waiting":
 			{"reason":"ImagePullBackOff","message":"no such image"}}}]`)
 	}, verdict.Wrong, []string{"kube-system/agent-node-1 waits in ImagePullBackOff: no such image",
 		"kubectl describe pod -n kube-system agent-node-1"}},
-	"an agent that is pending": {func(t *testing.T, a *api) {
+	"an agent that is pending": {func(t *testing.T, a *fake) {
 		a.replaceAgent(t, `"phase":"Pending","message":"Too many pods"`)
 	}, verdict.Wrong, []string{"is Pending: Too many pods"}},
-	"not ready, and only the condition says why": {func(t *testing.T, a *api) {
+	"not ready, and only the condition says why": {func(t *testing.T, a *fake) {
 		a.replaceAgent(t, `"phase":"Running"`)
 		delete(a.pages, "agent-node-1/metrics")
 		a.lists[nodesPath][0]["status"] = object(t, `{"conditions":[{"type":"SidecarCNIReady",
 			"status":"False","reason":"OtherMesh","message":"istio-cni is there"}]}`)
 	}, verdict.Wrong, []string{"not ready: OtherMesh: istio-cni is there"}},
-	"taken out": {func(_ *testing.T, a *api) {
+	"taken out": {func(_ *testing.T, a *fake) {
 		a.pages["agent-node-1/metrics"] = answer{text: chainState("uninstalled")}
 	}, verdict.Wrong, []string{"not ready: uninstalled", "helm rollback"}},
-	"an old condition": {func(t *testing.T, a *api) {
+	"an old condition": {func(t *testing.T, a *fake) {
 		a.lists[nodesPath][0]["status"] = object(t, `{"conditions":[{"type":"SidecarCNIReady",
 			"status":"False","reason":"NoNetwork"}]}`)
 	}, verdict.Warning, []string{"SidecarCNIReady is False, and the agent's pod is ready"}},
-	"a taint that stays": {func(t *testing.T, a *api) {
+	"a taint that stays": {func(t *testing.T, a *fake) {
 		a.lists[nodesPath][0]["spec"] = object(t, `{"taints":[{"key":"sidecar-cni.io/not-ready",
 			"effect":"NoSchedule"}]}`)
 	}, verdict.Wrong, []string{"kubectl taint node node-1 sidecar-cni.io/not-ready-"}},
-	"metrics that are out of reach": {func(_ *testing.T, a *api) {
+	"metrics that are out of reach": {func(_ *testing.T, a *fake) {
 		delete(a.pages, "agent-node-1/metrics")
 	}, verdict.Unknown, []string{"metrics: not read", "NetworkPolicy"}},
-	"pods without redirection": {func(_ *testing.T, a *api) {
+	"pods without redirection": {func(_ *testing.T, a *fake) {
 		a.metrics("node-1", `sidecar_cni_checked_pods{finding="missing"} 2`)
 	}, verdict.Wrong, []string{"2 pods without redirection", "sidecarctl verify -A"}},
-	"counters": {func(_ *testing.T, a *api) {
+	"counters": {func(_ *testing.T, a *fake) {
 		a.metrics("node-1", `sidecar_cni_checked_pods{finding="altered"} 1
 sidecar_cni_repairs_total{result="failed"} 3
 sidecar_cni_commands_total{command="ADD",outcome="failed",reason="bad_annotations"} 4
@@ -159,12 +159,12 @@ sidecar_cni_token_expiry_timestamp_seconds 1.80000006e+09
 	}, verdict.Warning, []string{"1 pod with other rules", "3 failed since", "4 for bad_annotations",
 		"not connected to the runtime", "2 starts open since", "out of 05-cilium.conflist",
 		"not heard of its pods", "not looked at its node for 33m20s", "runs out in 1m0s"}},
-	"another writer, by an Event": {func(t *testing.T, a *api) {
+	"another writer, by an Event": {func(t *testing.T, a *fake) {
 		a.lists[eventsPath] = append(a.lists[eventsPath], object(t, `{"source":{"component":
 			"sidecar-cni"},"involvedObject":{"kind":"Node","name":"node-1"},"type":"Warning",
 			"reason":"SidecarChainConflict","message":"a\u001b[31m writer"}`))
 	}, verdict.Warning, []string{`SidecarChainConflict: a'\x1b'[31m writer`}},
-	"a pod that the agent reports": {func(t *testing.T, a *api) {
+	"a pod that the agent reports": {func(t *testing.T, a *fake) {
 		a.waitingPod(t, "shop", "web-1", "Failed to create pod sandbox: other plugin")
 		a.lists[eventsPath] = append(a.lists[eventsPath], object(t, `{"source":{"component":
 			"sidecar-cni"},"involvedObject":{"kind":"Pod","uid":"uid-web-1"},"type":"Warning",
@@ -296,7 +296,7 @@ func TestServersThatAnswerNothing(t *testing.T) {
 			status(w, http.StatusInternalServerError, "InternalError")
 		},
 	} {
-		a := &api{fault: fault}
+		a := &fake{fault: fault}
 		if _, err := Look(t.Context(), a.serve(t), Options{Now: now}); err == nil ||
 			!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v: want %q", err, want)
@@ -418,7 +418,7 @@ func chainState(reason string) string {
 }
 
 // replaceAgent gives node-1's agent another status; "" takes it away.
-func (a *api) replaceAgent(t *testing.T, status string) {
+func (a *fake) replaceAgent(t *testing.T, status string) {
 	t.Helper()
 	a.lists[podsPath] = a.lists[podsPath][1:]
 	if status != "" {
@@ -426,13 +426,13 @@ func (a *api) replaceAgent(t *testing.T, status string) {
 	}
 }
 
-func (a *api) daemonSet(t *testing.T, status string) {
+func (a *fake) daemonSet(t *testing.T, status string) {
 	t.Helper()
 	a.lists[daemonSetsPath][0]["status"] = object(t, "{%s}", status)
 }
 
 // waitingPod puts a pod on node-1 about whose sandbox the kubelet has said something.
-func (a *api) waitingPod(t *testing.T, namespace, name, message string) {
+func (a *fake) waitingPod(t *testing.T, namespace, name, message string) {
 	t.Helper()
 	a.lists[podsPath] = append(a.lists[podsPath], object(t, `{"metadata":{"namespace":%q,
 		"name":%q,"uid":"uid-%[2]s"},"spec":{"nodeName":"node-1"},"status":{"phase":"Pending",

@@ -19,8 +19,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/target"
 )
 
-// api is an API server of what this package asks for, with lists in pages.
-type api struct {
+// fake is an API server of what this package asks for, with lists in pages.
+type fake struct {
 	lists     map[string][]map[string]any // by path
 	pages     map[string]answer           // of agents, by POD/PAGE
 	forbidden []string                    // paths that begin with these
@@ -36,7 +36,7 @@ type answer struct {
 	text   string
 }
 
-func (a *api) serve(t *testing.T) *rest.RESTClient {
+func (a *fake) serve(t *testing.T) *rest.RESTClient {
 	t.Helper()
 	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)
@@ -55,7 +55,7 @@ func (a *api) serve(t *testing.T) *rest.RESTClient {
 	return connected.Client
 }
 
-func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (a *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	a.asks = append(a.asks, r.URL.Path)
 	a.mu.Unlock()
@@ -98,7 +98,7 @@ func proxied(path string) (pod, page string, ok bool) {
 	return pod, words[8], true
 }
 
-func (a *api) list(w http.ResponseWriter, r *http.Request, all []map[string]any) {
+func (a *fake) list(w http.ResponseWriter, r *http.Request, all []map[string]any) {
 	query := r.URL.Query()
 	byLabel, err1 := labels.Parse(query.Get("labelSelector"))
 	byField, err2 := fields.ParseSelector(query.Get("fieldSelector"))
@@ -171,9 +171,9 @@ const (
 )
 
 // healthy is a cluster in which all is well.
-func healthy(t *testing.T, names ...string) *api {
+func healthy(t *testing.T, names ...string) *fake {
 	t.Helper()
-	a := &api{lists: map[string][]map[string]any{nodesPath: {}, podsPath: {}, eventsPath: {}},
+	a := &fake{lists: map[string][]map[string]any{nodesPath: {}, podsPath: {}, eventsPath: {}},
 		pages: map[string]answer{}}
 	a.lists[daemonSetsPath] = []map[string]any{object(t, `{"metadata":{"namespace":"kube-system",
 		"name":"sidecar-cni","labels":{"app.kubernetes.io/name":"sidecar-cni"}},
@@ -191,7 +191,7 @@ func healthy(t *testing.T, names ...string) *api {
 }
 
 // agent gives a node an agent whose pod has a status.
-func (a *api) agent(t *testing.T, node, status string) {
+func (a *fake) agent(t *testing.T, node, status string) {
 	t.Helper()
 	a.lists[podsPath] = append(a.lists[podsPath], object(t, `{"metadata":{
 		"namespace":"kube-system","name":"agent-%s","creationTimestamp":"2026-01-01T00:00:00Z",
@@ -202,7 +202,7 @@ func (a *api) agent(t *testing.T, node, status string) {
 }
 
 // metrics has an agent report that all is well, and more.
-func (a *api) metrics(node, more string) {
+func (a *fake) metrics(node, more string) {
 	a.pages["agent-"+node+"/metrics"] = answer{text: `# HELP sidecar_cni_chain_state The state.
 # TYPE sidecar_cni_chain_state gauge
 sidecar_cni_chain_state{reason="effective",way="dropin"} 1

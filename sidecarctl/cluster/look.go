@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/api"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/verdict"
 )
 
@@ -48,17 +49,16 @@ type pages struct {
 // listed for another reason than rights.
 func (l *look) read(ctx context.Context) error {
 	var err error
-	l.nodes, err = list[node](ctx, l.client, question{path: "/api/v1/nodes", resource: "nodes"})
+	l.nodes, err = list[node](ctx, l.client, "nodes", api.List{Path: "/api/v1/nodes"})
 	if refused, ok := errors.AsType[*refusal](err); ok && !refused.forbidden && len(l.nodes) == 0 {
 		return fmt.Errorf("read the cluster: %w", withRemedy(refused))
 	}
 	l.note("nodes", err)
-	l.daemonSets, err = list[daemonSet](ctx, l.client, question{
-		path:     l.within("/apis/apps/v1", "daemonsets"),
-		resource: "daemonsets.apps", labels: ofChart})
+	l.daemonSets, err = list[daemonSet](ctx, l.client, "daemonsets.apps", api.List{
+		Path: api.Path("/apis/apps/v1", l.options.Namespace, "daemonsets"), Labels: ofChart})
 	l.note("daemonset", err)
-	agents, err := list[pod](ctx, l.client, question{path: l.within("/api/v1", "pods"),
-		resource: "pods", labels: ofAgents})
+	agents, err := list[pod](ctx, l.client, "pods", api.List{
+		Path: api.Path("/api/v1", l.options.Namespace, "pods"), Labels: ofAgents})
 	l.note("agents", err)
 	l.known = err == nil
 	l.agents = map[string]pod{}
@@ -81,14 +81,6 @@ func withRemedy(r *refusal) error {
 		return r
 	}
 	return fmt.Errorf("%s; %s", r.what, r.remedy)
-}
-
-// within is the path of a list, in the agents' namespace if that is said.
-func (l *look) within(api, resource string) string {
-	if l.options.Namespace == "" {
-		return api + "/" + resource
-	}
-	return api + "/namespaces/" + l.options.Namespace + "/" + resource
 }
 
 // note makes a row of what was not read.

@@ -2,35 +2,21 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/api"
 )
 
-const (
-	// requestTimeout is for one request.
-	requestTimeout = 15 * time.Second
-	// pageSize is how many objects are asked for at once.
-	pageSize = 500
-	// most is how many objects of a kind are read. There are fewer nodes in a cluster.
-	most = 20_000
-)
-
-// A question is about a list of the API.
-type question struct {
-	path     string // as /api/v1/nodes
-	resource string // for people, and for a role: nodes, daemonsets.apps
-	labels   string // a selector; "" is all
-	fields   string // a selector; "" is all
-}
+// most is how many objects of a kind are read. There are fewer nodes in a cluster.
+const most = 20_000
 
 // A refusal is why something was not read, and what helps.
 type refusal struct {
@@ -40,80 +26,31 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.what }
 
-// list reads a list, page by page. What was read before an error is returned with it.
-func list[T any](ctx context.Context, client *rest.RESTClient, q question) ([]T, error) {
+// list reads a list. What was read before an error is returned with it.
+func list[T any](ctx context.Context, client *rest.RESTClient, resource string, l api.List) (
+	[]T, error) {
 	var all []T
-	next, again := "", true
-	for len(all) < most {
-		var page struct {
-			Metadata struct {
-				Continue string `json:"continue"`
-			} `json:"metadata"`
-			Items []T `json:"items"`
+	for one, err := range api.Each[T](ctx, client, l) {
+		if err != nil {
+			return all, explain(resource, err)
 		}
-		err := fetch(ctx, client, q.with(next), &page)
-		switch {
-		case apierrors.IsResourceExpired(err) && again: // the list has changed too much: anew
-			all, next, again = nil, "", false
-			continue
-		case err != nil:
-			return all, q.explain(err)
+		if len(all) == most {
+			return all, &refusal{what: fmt.Sprintf("there are more than %d %s; the others were "+
+				"not read", most, resource)}
 		}
-		all = append(all, page.Items...)
-		if next = page.Metadata.Continue; next == "" {
-			return all, nil
-		}
+		all = append(all, one)
 	}
-	return all, &refusal{what: fmt.Sprintf("there are more than %d %s; the others were not read",
-		most, q.resource)}
-}
-
-// pageRequest is for a part of a list.
-type pageRequest struct {
-	path  string
-	query map[string]string
-}
-
-func (q question) with(next string) pageRequest {
-	query := map[string]string{"limit": strconv.Itoa(pageSize)}
-	for key, value := range map[string]string{"labelSelector": q.labels, "fieldSelector": q.fields,
-		"continue": next} {
-		if value != "" {
-			query[key] = value
-		}
-	}
-	return pageRequest{q.path, query}
-}
-
-func fetch(ctx context.Context, client *rest.RESTClient, t pageRequest, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	request := client.Get().AbsPath(t.path)
-	for key, value := range t.query {
-		request = request.Param(key, value)
-	}
-	result := request.Do(ctx)
-	if err := result.Error(); err != nil {
-		return err
-	}
-	data, err := result.Raw()
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("the API server's answer is not what was asked for: %w", err)
-	}
-	return nil
+	return all, nil
 }
 
 // explain says what to do about a list that was not read.
-func (q question) explain(err error) error {
-	r := &refusal{what: q.resource + " were not read: " + cause(err)}
+func explain(resource string, err error) error {
+	r := &refusal{what: resource + " were not read: " + cause(err)}
 	switch {
 	case apierrors.IsForbidden(err):
 		r.forbidden = true
-		r.what = "you may not list " + q.resource
-		r.remedy = "have a role bound to you with the verb list for " + q.resource +
+		r.what = "you may not list " + resource
+		r.remedy = "have a role bound to you with the verb list for " + resource +
 			" in all namespaces, or name the agent's by --agent-namespace"
 	case apierrors.IsUnauthorized(err):
 		r.what = "the API server does not accept the credentials"
@@ -134,7 +71,7 @@ const maxPage = 1 << 20
 
 // page reads a page of an agent through the API server. A page may say 503, with a text.
 func page(ctx context.Context, client *rest.RESTClient, agent pod, name string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, api.Timeout)
 	defer cancel()
 	body, err := client.Get().AbsPath("/api/v1/namespaces", agent.Metadata.Namespace, "pods",
 		agent.Metadata.Name+":"+agent.port(), "proxy", name).MaxRetries(0).Stream(ctx)

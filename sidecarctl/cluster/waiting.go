@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/api"
 )
 
 // stuck is a pod that does not start because of us.
@@ -23,16 +24,16 @@ var refusals = []string{"SidecarRedirectFailed", "SidecarStartRefused"}
 
 // readWaiting finds the pods that have a node and do not start, and why, by the Events about them.
 func (l *look) readWaiting(ctx context.Context) {
-	pending, err := list[pod](ctx, l.client, question{path: "/api/v1/pods",
-		resource: "pods", fields: "status.phase=Pending"})
+	pending, err := list[pod](ctx, l.client, "pods", api.List{Path: "/api/v1/pods",
+		Fields: "status.phase=Pending"})
 	l.note("waiting pods", err)
-	l.events, err = list[event](ctx, l.client, question{path: "/api/v1/events",
-		resource: "events", fields: "source=" + names.Plugin})
+	l.events, err = list[event](ctx, l.client, "events", api.List{Path: "/api/v1/events",
+		Fields: "source=" + names.Plugin})
 	l.note("events", err)
 	var runtimes []event
 	if err == nil {
-		runtimes, err = list[event](ctx, l.client, question{path: "/api/v1/events",
-			resource: "events", fields: "reason=" + notStarted})
+		runtimes, err = list[event](ctx, l.client, "events", api.List{Path: "/api/v1/events",
+			Fields: "reason=" + notStarted})
 		l.note("events", err)
 	}
 	reasons := map[string]string{} // by a pod's uid

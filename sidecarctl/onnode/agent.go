@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
 	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/api"
 )
 
 const (
@@ -210,7 +212,7 @@ func Ask[T any](ctx context.Context, a Agent, c Call) (answer T, code int, err e
 
 // Facts asks for what the agent's node knows of the pods with some uids.
 func (a Agent) Facts(ctx context.Context, uids []string) (Facts, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, api.Timeout)
 	defer cancel()
 	facts, _, err := Ask[Facts](ctx, a, Call{Args: append([]string{FactsVerb, "--"}, uids...)})
 	return facts, err

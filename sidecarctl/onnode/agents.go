@@ -3,7 +3,6 @@ package onnode
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -15,12 +14,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/api"
 )
 
 // Labels select the agents' pods, whatever release they are of.
 const Labels = "app.kubernetes.io/name=sidecar-cni,app.kubernetes.io/component=agent"
-
-const askTimeout = 15 * time.Second
 
 // Agents are those of a cluster.
 type Agents struct {
@@ -94,34 +92,19 @@ func (a Agents) Each(ctx context.Context) ([]Agent, error) {
 
 // list returns the agents that run, those first that are to be asked before others.
 func (a Agents) list(ctx context.Context, node string) ([]Agent, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	path := []string{"/api/v1/pods"}
-	if a.Namespace != "" {
-		path = []string{"/api/v1/namespaces", a.Namespace, "pods"}
-	}
-	request := a.Client.Get().AbsPath(path...).Param("labelSelector", Labels)
+	labelled := api.List{Path: api.Path("/api/v1", a.Namespace, "pods"), Labels: Labels}
 	if node != "" {
-		request = request.Param("fieldSelector", "spec.nodeName="+node)
+		labelled.Fields = "spec.nodeName=" + node
 	}
-	result := request.Do(ctx)
-	err := result.Error() // of Raw's error the Status is not read yet
-	var data []byte
-	if err == nil {
-		data, err = result.Raw()
+	var items []agentPod
+	for p, err := range api.Each[agentPod](ctx, a.Client, labelled) {
+		if err != nil {
+			return nil, a.explain(err)
+		}
+		if p.Status.Phase == "Running" && p.Metadata.DeletionTimestamp == "" && p.trusted() {
+			items = append(items, p)
+		}
 	}
-	var list struct {
-		Items []agentPod `json:"items"`
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &list)
-	}
-	if err != nil {
-		return nil, a.explain(err)
-	}
-	items := slices.DeleteFunc(list.Items, func(p agentPod) bool {
-		return p.Status.Phase != "Running" || p.Metadata.DeletionTimestamp != "" || !p.trusted()
-	})
 	for _, p := range items {
 		if p.Metadata.Namespace != items[0].Metadata.Namespace {
 			return nil, fmt.Errorf("find agents: pods of namespaces %s and %s are labelled as "+

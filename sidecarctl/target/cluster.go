@@ -6,15 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/api"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
-
-const requestTimeout = 15 * time.Second
 
 // FromCluster returns the pod that ref calls, as kubectl would have it: NAMESPACE/POD, POD or
 // TYPE/NAME. Of a workload it is the template, not one of its pods. It waits 15 seconds at most,
@@ -30,13 +28,9 @@ func FromCluster(ctx context.Context, client *rest.RESTClient, ref string,
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, api.Timeout)
 	defer cancel()
-	result := client.Get().AbsPath(r.resource.path(r.namespace, r.name)...).Do(ctx)
-	if err := result.Error(); err != nil { // of Raw's error the Status is not read yet
-		return nil, r.explain(err, client.Get().URL())
-	}
-	data, err := result.Raw()
+	data, err := api.Get(ctx, client, r.resource.path(r.namespace, r.name)...)
 	if err != nil {
 		return nil, r.explain(err, client.Get().URL())
 	}
@@ -94,6 +88,9 @@ func whyNot(err error, server *url.URL, right string) (text string) {
 	case isStatus(err):
 		text = fmt.Sprintf("API server %s did not answer with it; "+
 			"try again, or ask who runs it: %s", server.Host, cause(err))
+	case errors.Is(err, api.ErrAnswer):
+		text = fmt.Sprintf("%s; is there another server at %s?", foreign.Line(err.Error()),
+			server.Host)
 	case errors.Is(err, context.Canceled):
 		text = "interrupted"
 	case errors.Is(err, context.DeadlineExceeded):

@@ -6,15 +6,15 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/api"
 )
 
 // ConfigMap returns a ConfigMap in JSON. It waits 15 seconds at most, less if ctx says so.
 func ConfigMap(ctx context.Context, client *rest.RESTClient, namespace, name string) (
 	[]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	result := client.Get().AbsPath("api", "v1", "namespaces", namespace, "configmaps", name).Do(ctx)
-	if err := result.Error(); err != nil { // of Raw's error the Status is not read yet
+	data, err := api.Get(ctx, client, "api", "v1", "namespaces", namespace, "configmaps", name)
+	if err != nil {
 		text := whyNot(err, client.Get().URL(),
 			fmt.Sprintf("get for configmaps in namespace %q", namespace))
 		if apierrors.IsNotFound(err) {
@@ -22,5 +22,5 @@ func ConfigMap(ctx context.Context, client *rest.RESTClient, namespace, name str
 		}
 		return nil, &fault{fmt.Sprintf("read ConfigMap %s/%s: %s", namespace, name, text), err}
 	}
-	return result.Raw()
+	return data, nil
 }

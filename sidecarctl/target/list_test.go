@@ -59,6 +59,15 @@ func TestOnNodes(t *testing.T) {
 	}
 }
 
+func TestOnNodesOfAnotherServer(t *testing.T) {
+	t.Parallel()
+	_, err := target.OnNodes(t.Context(), serve(t, http.StatusOK, "<html>"), target.Selection{})
+	if err == nil || !strings.Contains(err.Error(), "list pods: the API server's answer is not what was "+
+		"asked for: invalid character '<' looking for beginning of value; is there another server at ") {
+		t.Error(err)
+	}
+}
+
 func TestOnNodesIsForbidden(t *testing.T) {
 	t.Parallel()
 	c := serve(t, http.StatusForbidden, `{"kind": "Status", "apiVersion": "v1", "code": 403,

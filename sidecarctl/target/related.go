@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/api"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
@@ -33,7 +34,7 @@ func (p *Pod) addOwner(ctx context.Context, client *rest.RESTClient) {
 			} `json:"metadata"`
 		}
 		path := resources[at].path(p.Facts.Namespace, name)
-		if data, err := client.Get().AbsPath(path...).Do(ctx).Raw(); err == nil &&
+		if data, err := api.Get(ctx, client, path...); err == nil &&
 			json.Unmarshal(data, &owner) == nil {
 			p.Owner, p.Outside = kind+" "+foreign.Name(name), owner.Metadata.Annotations
 		}
@@ -49,8 +50,8 @@ func (p *Pod) addHandler(ctx context.Context, client *rest.RESTClient) {
 	var class struct {
 		Handler string `json:"handler"`
 	}
-	data, err := client.Get().AbsPath("/apis/node.k8s.io/v1/runtimeclasses",
-		p.Facts.Spec.RuntimeClass).Do(ctx).Raw()
+	data, err := api.Get(ctx, client, "/apis/node.k8s.io/v1/runtimeclasses",
+		p.Facts.Spec.RuntimeClass)
 	if err != nil || json.Unmarshal(data, &class) != nil {
 		return
 	}
