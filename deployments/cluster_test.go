@@ -148,13 +148,14 @@ func TestControlPlane(t *testing.T) {
 	c := start(t, cluster.Options{})
 	t.Run("every object of every scenario is accepted", func(t *testing.T) { accepted(t, c) })
 	t.Run("plain manifests", func(t *testing.T) { plainManifests(t, c) })
+	// Before the install: its policies refuse some of these pods, too, once the server has seen them.
+	t.Run("Pod Security", func(t *testing.T) { podSecurity(t, c) })
 	t.Run("kubectl's plugin", func(t *testing.T) { asPlugin(t, c) })
 	makeInjected(t, c, "old", map[string]string{status: "{}"})
 	makeInjected(t, c, "held", map[string]string{status: "{}"}, "example.com/held")
 	makeInjected(t, c, "crowded", crowd())
 	install(t, c, "repair.mode=evict", "labelPods=true", "untaint=true", "nodeCondition=true",
 		"guard.requiredPlugin=true")
-	t.Run("Pod Security", func(t *testing.T) { podSecurity(t, c) })
 	t.Run("rights", func(t *testing.T) { reviews(t, c) })
 	t.Run("the injector's rights", func(t *testing.T) { injectorReviews(t, c) })
 	t.Run("what is switched off", func(t *testing.T) { switchedOff(t, c) })
