@@ -1,12 +1,12 @@
 package backend
 
 import (
-	"context"
 	"strings"
 	"testing"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
+	"github.com/sidecar-cni/sidecar-cni/test/othertools"
 )
 
 // What a backend finds in a namespace and has not written itself. Chains that are no mesh's are
@@ -23,6 +23,7 @@ func TestWhichRulesAreAnothers(t *testing.T) {
 	const ours, another = "ISTIO_OUTPUT of table inet sidecar-cni",
 		"ISTIO_OUTPUT of table inet another"
 	const inIP = "ISTIO_OUTPUT of table ip sidecar-cni"
+	const istio = "istio-redirect of table inet istio-proxy-nat"
 	for name, row := range map[string]struct {
 		commands [][]string
 		want     map[string]string // by backend; "" is none
@@ -55,6 +56,10 @@ func TestWhichRulesAreAnothers(t *testing.T) {
 			[][]string{{"ip6tables-legacy", "-t", "nat", "-N", "ISTIO_OUTPUT"}},
 			map[string]string{nft: "ISTIO_OUTPUT", viaNFT: "ISTIO_OUTPUT", legacy: ""},
 		},
+		"istio-init's own tables of nftables": {
+			[][]string{{"nft", othertools.IstioNFT}},
+			map[string]string{nft: istio, viaNFT: istio, legacy: istio},
+		},
 		"legacy chains of no mesh": {
 			[][]string{{"iptables-legacy", "-t", "nat", "-N", "DOCKER"}},
 			map[string]string{nft: "", viaNFT: "", legacy: ""},
@@ -69,30 +74,11 @@ func TestWhichRulesAreAnothers(t *testing.T) {
 			for backend, want := range row.want {
 				var got string
 				var err error
-				ns.Do(t, func() { got, err = OtherRules(t.Context(), backend) })
+				ns.Do(t, func() { got, err = OtherRules(backend) })
 				if err != nil || (got == "") != (want == "") || !strings.Contains(got, want) {
 					t.Errorf("%s: %q, %v; want %q", backend, got, err, want)
 				}
 			}
 		})
-	}
-}
-
-// A program takes milliseconds, and most nodes have no legacy rules. With a context that is over,
-// none can be run.
-func TestWithoutLegacyTablesNoProgramIsRun(t *testing.T) {
-	t.Parallel()
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	ns := netns.New(t)
-	for _, used := range []bool{false, true} {
-		if used {
-			ns.Run(t, "", "iptables-legacy", "-t", "nat", "-L")
-		}
-		var err error
-		ns.Do(t, func() { _, err = OtherRules(over, redirect.NFTables) })
-		if (err != nil) != used {
-			t.Errorf("legacy tables %t: error %v", used, err)
-		}
 	}
 }

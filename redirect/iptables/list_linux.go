@@ -16,7 +16,7 @@ func (t *Tables) List(ctx context.Context, f redirect.Family) (string, error) {
 	}
 	out, err := run(ctx, "", tools.save, "-c")
 	if err != nil {
-		return "", fmt.Errorf("list iptables-%s for %s: %w", t.variant, f, err)
+		return "", fmt.Errorf("list %s for %s: %w", t.variant, f, err)
 	}
 	return out, nil
 }

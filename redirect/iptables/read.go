@@ -3,7 +3,6 @@
 package iptables
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -96,26 +95,6 @@ func (have listing) ours() (deletions, error) {
 		}
 	}
 	return del, nil
-}
-
-// MeshChains names the chains of the namespace that are named like those of a mesh.
-func (t *Tables) MeshChains(ctx context.Context) ([]string, error) {
-	var names []string
-	for _, f := range t.families() {
-		have, err := t.read(ctx, f)
-		if err != nil {
-			return nil, fmt.Errorf("read iptables-%s for %s: %w", t.variant, f, err)
-		}
-		for _, table := range redirect.Tables {
-			for _, name := range slices.Sorted(maps.Keys(have[table])) {
-				if strings.HasPrefix(name, traces.MeshChains) {
-					names = append(names, fmt.Sprintf("chain %s of table %s of iptables-%s", name,
-						table, t.variant))
-				}
-			}
-		}
-	}
-	return names, nil
 }
 
 // verify compares with what the ruleset asks for.

@@ -72,7 +72,7 @@ func (w *Writing) Write(ctx context.Context) (warnings []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	other, err := backend.OtherRules(ctx, w.record.Backend)
+	other, err := backend.OtherRules(w.record.Backend)
 	if err == nil && other != "" {
 		err = &ForeignError{other}
 	}

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,9 @@ import (
 // MeshChains begins the names of the chains that redirect a pod's traffic, ours and those of
 // istio-init.
 const MeshChains = "ISTIO_"
+
+// nativeChains begins them where istio-init, or istio-cni, writes nftables itself.
+const nativeChains = "istio-"
 
 // Chain is a chain of nftables.
 type Chain struct {
@@ -45,11 +49,11 @@ var families = map[byte]string{
 func FamilyName(family byte) string { return families[family] }
 
 // Chains lists the chains of nftables whose names are those of a mesh.
-func Chains() ([]Chain, error) { return Named(MeshChains) }
+func Chains() ([]Chain, error) { return Named(MeshChains, nativeChains) }
 
-// Named lists the chains of nftables whose names begin with a prefix. A kernel without nftables has
-// none.
-func Named(prefix string) ([]Chain, error) {
+// Named lists the chains of nftables whose names begin with one of some prefixes. A kernel without
+// nftables has none.
+func Named(prefixes ...string) ([]Chain, error) {
 	s, err := wire.Dial(unix.NETLINK_NETFILTER)
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
 		return nil, nil
@@ -76,7 +80,8 @@ func Named(prefix string) ([]Chain, error) {
 			Table:  wire.Text(wire.Find(o.Attrs, unix.NFTA_CHAIN_TABLE)),
 			Name:   wire.Text(wire.Find(o.Attrs, unix.NFTA_CHAIN_NAME)),
 		}
-		if strings.HasPrefix(c.Name, prefix) {
+		named := func(prefix string) bool { return strings.HasPrefix(c.Name, prefix) }
+		if slices.ContainsFunc(prefixes, named) {
 			chains = append(chains, c)
 		}
 	}
