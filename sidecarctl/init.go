@@ -13,6 +13,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/initflags"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/initcontainer"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/validation"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
 )
 
@@ -24,8 +25,16 @@ istio-validation does, and ends with 126 where a connection goes elsewhere.`
 // initNames are the words by which a pod's template calls it.
 var initNames = []string{"init", "istio-iptables", "pilot-agent"}
 
-// errInvalid is the error of a validation that has said what it found.
-var errInvalid = errors.New("connections are not redirected as they should be")
+// invalidError is that of a validation by which the pod must not start.
+type invalidError struct{ error }
+
+func (e *invalidError) Unwrap() error { return e.error }
+
+var (
+	errInvalid = &invalidError{errors.New("connections are not redirected as they should be")}
+	errUnknown = &invalidError{
+		errors.New("nothing that could be tried shows that connections are redirected")}
+)
 
 // resolvConf is where a container has the pod's nameservers.
 const resolvConf = "/etc/resolv.conf"
@@ -51,20 +60,25 @@ func (e env) initCommand() *cobra.Command {
 }
 
 // withInit puts the command's name in front of a command line of istio-init that names none, as
-// templates of early releases have them. Where another command is named it was meant.
+// templates of early releases have them. Where another command is named it was meant. So was one by
+// who begins with -f: it names a file, and no template begins with istio-init's.
 func withInit(args []string, commands []*cobra.Command) []string {
 	named := func(c *cobra.Command) bool { return slices.Contains(args, c.Name()) }
-	if len(args) == 0 || !initflags.IsFlag(args[0]) || slices.ContainsFunc(commands, named) {
+	if len(args) == 0 || args[0] == "-f" || !initflags.IsFlag(args[0]) ||
+		slices.ContainsFunc(commands, named) {
 		return args
 	}
 	return append([]string{initNames[0]}, args...)
 }
 
 func (e env) initPod(ctx context.Context, args []string) error {
-	servers, _ := os.ReadFile(resolvConf) // without one, capture of DNS warns about it
+	servers, unread := os.ReadFile(resolvConf)
 	o, err := initcontainer.Read(args, variables(os.Environ()), string(servers))
 	if err != nil {
 		return usagef("%w: see sidecarctl init --help", err)
+	}
+	if unread != nil && o.Policy.DNS.Capture {
+		fmt.Fprintf(e.stderr, "sidecarctl: %s\n", unread)
 	}
 	for _, warning := range o.Warnings {
 		fmt.Fprintf(e.stderr, "sidecarctl: %s\n", warning)
@@ -89,14 +103,20 @@ func (e env) initPod(ctx context.Context, args []string) error {
 		return nil
 	}
 	report, err := initcontainer.Validate(ctx, o)
+	if errors.Is(err, validation.ErrNothing) {
+		err = &invalidError{err}
+	}
 	if err != nil {
 		return fmt.Errorf("validate the pod's rules: %w", err)
 	}
 	if err := view.Show(e.stdout, view.Text, e.colour, report); err != nil {
 		return err
 	}
-	if report.Failed() {
+	switch {
+	case len(report.Wrong) > 0:
 		return errInvalid
+	case report.Failed():
+		return errUnknown
 	}
 	return nil
 }

@@ -2,15 +2,20 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/initflags"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
+	"github.com/sidecar-cni/sidecar-cni/test/othertools"
 )
 
 // injectedLines are command lines of injectors' templates.
@@ -90,28 +95,119 @@ func TestInitTwiceIsOnce(t *testing.T) {
 	if diff := cmp.Diff(first, rulesIn(t, pod.NS)); diff == "" {
 		t.Error("other flags changed nothing")
 	}
-	step(line+" --cleanup-only", 0, "removed")
-	step(line+" --cleanup-only", 0, "removed")
+	step(line+" --cleanup-only", 0, "rules removed")
+	step(line+" --cleanup-only", 0, "rules not there")
 	if diff := cmp.Diff(clean, rulesIn(t, pod.NS)); diff != "" {
 		t.Errorf("--cleanup-only left something (-before +after):\n%s", diff)
 	}
 }
 
-// Rules of istio-init itself are not ours to replace.
-func TestInitLeavesRulesOfAnotherTool(t *testing.T) {
+// Of the routing nothing is left that an earlier mode needed, by whatever flags it goes.
+func TestInitLeavesNoRoutingBehind(t *testing.T) {
 	t.Parallel()
 	pod := netns.NewPod(t, netns.Options{})
-	pod.Run(t, "*nat\n-N ISTIO_OUTPUT\n-A OUTPUT -j ISTIO_OUTPUT\nCOMMIT\n", "iptables-nft-restore")
-	before := rulesIn(t, pod.NS)
-	for _, line := range []string{"-i * -b *", "-i * -b * --reconcile",
-		"-i * -b * --force-iptables-binary legacy"} {
-		got := initIn(t, pod.NS, netAdmin, nil, words(line)...)
-		if got.code != 1 || !strings.Contains(got.stderr, "chain ISTIO_OUTPUT of table ip nat") {
+	clean := rulesIn(t, pod.NS)
+	redirected := func(line string) string {
+		if got := initIn(t, pod.NS, netAdmin, nil, words(line)...); got.code != 0 {
 			t.Errorf("%s: %+v", line, got)
 		}
+		return rulesIn(t, pod.NS)
 	}
-	if diff := cmp.Diff(before, rulesIn(t, pod.NS)); diff != "" {
-		t.Errorf("it changed them (-before +after):\n%s", diff)
+	want := redirected("-i * -b *")
+	redirected("-i * -b * -m TPROXY")
+	if diff := cmp.Diff(want, redirected("-i * -b *")); diff != "" {
+		t.Errorf("REDIRECT after TPROXY (-by itself +after):\n%s", diff)
+	}
+	for _, line := range []string{"--cleanup-only", "--cleanup-only -m TPROXY"} {
+		redirected("-i * -b * -m TPROXY")
+		if diff := cmp.Diff(clean, redirected(line)); diff != "" {
+			t.Errorf("%s left something (-before +after):\n%s", line, diff)
+		}
+	}
+}
+
+var comments = regexp.MustCompile(`(?m)^#.*`)
+
+// Rules of istio-init itself, however it wrote them, are not ours to replace or to remove, nor is
+// what they need. An image need not have the programs that wrote them.
+func TestInitLeavesRulesOfAnotherTool(t *testing.T) {
+	t.Parallel()
+	for program, text := range map[string]string{"iptables-nft-restore": othertools.IstioInit,
+		"iptables-legacy-restore": othertools.IstioInit, "nft -f -": othertools.IstioNFT} {
+		pod := netns.NewPod(t, netns.Options{})
+		command := strings.Fields(program)
+		pod.Run(t, text, command[0], command[1:]...)
+		pod.Run(t, "", "ip", "-6", "address", "add", "::6/128", "dev", "lo")
+		pod.Run(t, "", "ip", "rule", "add", "fwmark", "1337", "lookup", "133")
+		save := func() string {
+			legacy := pod.Run(t, "", "iptables-legacy-save")
+			return rulesIn(t, pod.NS) + comments.ReplaceAllString(legacy, "")
+		}
+		before := save()
+		for _, line := range []string{"-i * -b *", "-i * -b * --reconcile", "-i * --force-apply",
+			"-i * -b * -m TPROXY --cleanup-only"} {
+			got := initIn(t, pod.NS, netAdmin, []string{"PATH=/nonexistent"}, words(line)...)
+			if got.code != 1 || !strings.Contains(got.stderr, "rules of another tool") ||
+				!strings.Contains(strings.ToLower(got.stderr), ": chain istio") {
+				t.Errorf("%s, %s: %+v", program, line, got)
+			}
+		}
+		if diff := cmp.Diff(before, save()); diff != "" {
+			t.Errorf("%s: they were changed (-before +after):\n%s", program, diff)
+		}
+	}
+}
+
+// What a container lacks is named: not what it has.
+func TestInitNamesTheCapabilityThatLacks(t *testing.T) {
+	t.Parallel()
+	pod, other := netns.NewPod(t, netns.Options{}), netns.NewPod(t, netns.Options{})
+	file := filepath.Join(t.TempDir(), "netns") // as `ip netns` has one
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(other.Path(), file, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(file, unix.MNT_DETACH) })
+	const needs = "needs the capability "
+	for _, row := range []struct {
+		who        user
+		line, want string
+	}{
+		{user{0, 0, ""}, "-i *", needs + "NET_ADMIN\n"},
+		{user{1000, 1000, ",+net_admin"}, "-i *", needs + "NET_ADMIN, and runAsUser 0\n"},
+		{netAdmin, "-i * --network-namespace " + file, needs + "SYS_ADMIN\n"},
+		{user{0, 0, ""}, "-i * --run-validation --skip-rule-apply --network-namespace " + file,
+			needs + "SYS_ADMIN\n"},
+	} {
+		got := initIn(t, pod.NS, row.who, nil, words("init "+row.line)...)
+		if got.code != 1 || !strings.HasSuffix(got.stderr, row.want) {
+			t.Errorf("%+v: %+v", row, got)
+		}
+	}
+}
+
+// What is told to no effect is warned about.
+func TestInitWarns(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ variable, line, want string }{
+		{"ISTIO_META_DNS_CAPTURE=on", "", `ISTIO_META_DNS_CAPTURE: "on" counts as false: want true or false`},
+		{"DRY_RUN=yes", "-n", ""}, // the command line wins
+		{"SKIP_RULE_APPLY=yes", "", `SKIP_RULE_APPLY: "yes" counts as false: want true or false`},
+		{"", "--capture-all-dns", "--capture-all-dns has no effect without --redirect-dns"},
+		{"CAPTURE_ALL_DNS=true", "", "CAPTURE_ALL_DNS has no effect without --redirect-dns"},
+		{"", "--capture-all-dns --redirect-dns", ""},
+	} {
+		got := initIn(t, netns.NewPod(t, netns.Options{}).NS, netAdmin, []string{row.variable},
+			words("init -n "+row.line)...)
+		want := ""
+		if row.want != "" {
+			want = "sidecarctl: " + row.want + "\n"
+		}
+		if got.code != 0 || got.stderr != want {
+			t.Errorf("%+v: %+v", row, got)
+		}
 	}
 }
 
@@ -210,6 +306,11 @@ func TestInitRefusesBadInput(t *testing.T) {
 	}{
 		{[]string{"-x", "-b", "*"}, "", `"*" stands alone: want -flag value; quote an asterisk`, 2},
 		{[]string{"-i", "bin", "etc"}, "", `"etc" stands alone`, 2},
+		{[]string{"-n", "false"}, "", `"false" stands alone: -n takes no value but as -n=false`, 2},
+		{[]string{"--dry-run", "x"}, "", `--dry-run takes no value but as --dry-run=false`, 2},
+		{[]string{"-t", "0x539"}, "", `-t: "0x539": want a number from 1 to 4294967294, in decimal`, 2},
+		{[]string{"-r", "0"}, "", `-r: "0": want a number from 1`, 2},
+		{[]string{"--cleanup-only", "-n"}, "", "contradict each other", 2},
 		{[]string{"-i", "bin"}, "", `-i: "bin": want a CIDR`, 2},
 		{[]string{"-p"}, "", `flag "-p" has no value`, 2},
 		{[]string{"-p", "65536"}, "", `-p: "65536": want a port`, 2},

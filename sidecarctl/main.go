@@ -103,6 +103,7 @@ func (e env) run(ctx context.Context) int {
 	root.AddCommand(asked.commands()...)
 	root.SetArgs(withInit(e.args, root.Commands()))
 	err := root.ExecuteContext(ctx)
+	_, invalid := errors.AsType[*invalidError](err)
 	switch _, usage := errors.AsType[*usageError](err); {
 	case err == nil:
 		return 0
@@ -111,8 +112,8 @@ func (e env) run(ctx context.Context) int {
 	case errors.Is(err, context.Canceled):
 		fmt.Fprintln(e.stderr, "sidecarctl: interrupted")
 		return exitError
-	case errors.Is(err, errInvalid):
-		fmt.Fprintf(e.stderr, "sidecarctl: %s\n", err)
+	case invalid:
+		fmt.Fprintf(e.stderr, "sidecarctl: %s\n", view.Clean(oneLine(err)))
 		return exitInvalid
 	case usage || strings.HasPrefix(err.Error(), "unknown command"):
 		fmt.Fprintf(e.stderr, "sidecarctl: %s\n", view.Clean(oneLine(err)))

@@ -70,7 +70,7 @@ func TestValidationNamesWhatItCannotTry(t *testing.T) {
 	got := initIn(t, pod.NS, proxyUser, nil, append(line, "--skip-rule-apply")...)
 	for _, want := range []string{"somebody listens on 127.0.0.1:15006 already",
 		"nat ISTIO_IN_REDIRECT 1", "could not be tried:"} {
-		if got.code != 0 || !strings.Contains(oneSpaced(got.stdout), want) {
+		if got.code != 126 || !strings.Contains(oneSpaced(got.stdout), want) {
 			t.Errorf("%+v, want %s", got, want)
 		}
 	}
@@ -78,6 +78,45 @@ func TestValidationNamesWhatItCannotTry(t *testing.T) {
 	got = initIn(t, pod.NS, proxyUser, nil, append(line, "--skip-rule-apply")...)
 	if got.code != 126 || !strings.Contains(got.stdout, "no path could be tried") {
 		t.Errorf("nothing can be tried: %+v", got)
+	}
+}
+
+// In a pod without rules there may be nothing to try that shows it: that is no reason to call them
+// right.
+func TestValidationOfAPodWithoutRules(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		who      user
+		line     string
+		listener []uint16
+		change   string // of ip's command line
+		want     string
+	}{
+		"the inbound port is taken":  {who: proxyUser, listener: []uint16{15006}},
+		"the outbound port is taken": {who: appUser, listener: []uint16{15001}},
+		"no default route":           {who: appUser, change: "route del default"},
+		"a port below 1024":          {who: proxyUser, line: "-z 81"},
+		"no address": {who: appUser, change: "link del eth0",
+			want: "no address but those of lo: nothing can be tried"},
+	} {
+		pod := netns.NewPod(t, netns.Options{IPv6Disabled: true})
+		if row.want == "" {
+			row.want = "nothing that could be tried shows that connections are redirected"
+		}
+		if row.listener != nil {
+			pod.Listen(t, netns.Listener{Who: "proxy", TCP: row.listener})
+		}
+		if row.change != "" {
+			pod.Run(t, "", "ip", strings.Fields(row.change)...)
+		}
+		if name == "no address" {
+			pod.Run(t, "", "ip", "link", "del", "extra0")
+		}
+		line := words("init -i * -b * --run-validation --skip-rule-apply " + row.line)
+		got := initIn(t, pod.NS, row.who, nil, line...)
+		if got.code != 126 || !strings.Contains(got.stderr, row.want) {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }
 

@@ -18,6 +18,8 @@ type Values map[string]Value
 type Value struct {
 	Key  string // the flag or the variable, as the user wrote it
 	Text string // true or false for a toggle
+
+	Unread string // a toggle's value that is neither, and counts as false
 }
 
 // Read reads istio-init's command line, with or without the programs' names in front, and the
@@ -26,7 +28,7 @@ type Value struct {
 func Read(args []string, env, values map[string]string) (Values, error) {
 	v := Values{}
 	for _, variable := range variables {
-		v[variable.name] = Value{variable.name, variable.initial}
+		v[variable.name] = Value{Key: variable.name, Text: variable.initial}
 	}
 	for _, source := range []map[string]string{values, env} {
 		v.readVariables(source)
@@ -49,16 +51,20 @@ func (v Values) readVariables(source map[string]string) {
 			if !ok {
 				continue
 			}
+			one := Value{Key: name, Text: value}
 			if f.toggle {
-				truth, _ := strconv.ParseBool(value)
-				value = strconv.FormatBool(truth)
+				truth, err := strconv.ParseBool(value)
+				one.Text = strconv.FormatBool(truth)
+				if err != nil {
+					one.Unread = value
+				}
 			}
-			v[f.long] = Value{name, value}
+			v[f.long] = one
 		}
 	}
 	for _, variable := range variables {
 		if value, ok := source[variable.name]; ok {
-			v[variable.name] = Value{variable.name, value}
+			v[variable.name] = Value{Key: variable.name, Text: value}
 		}
 	}
 }
@@ -69,7 +75,7 @@ func (v Values) readVariables(source map[string]string) {
 // asterisk that a shell took for file names.
 func (v Values) readArgs(args []string) error {
 	rest := afterProgram(args)
-	for len(rest) > 0 {
+	for before := ""; len(rest) > 0; {
 		arg := rest[0]
 		rest = rest[1:]
 		var err error
@@ -79,8 +85,7 @@ func (v Values) readArgs(args []string) error {
 			if arg == "--" {
 				arg = rest[0]
 			}
-			err = fmt.Errorf("%q stands alone: want -flag value; quote an asterisk, and write "+
-				"a value that is empty as ''", arg)
+			err = alone(arg, before)
 		case strings.HasPrefix(arg, "--"):
 			rest, err = v.readLong(arg, rest)
 		default:
@@ -89,8 +94,21 @@ func (v Values) readArgs(args []string) error {
 		if err != nil {
 			return err
 		}
+		before = arg
 	}
 	return nil
+}
+
+// alone is the error of a word that belongs to no flag. A toggle before it takes no word.
+func alone(word, before string) error {
+	toggle := func(f flag) bool {
+		return f.toggle && (before == "--"+f.long || f.short != "" && before == "-"+f.short)
+	}
+	if _, ok := findFlag(toggle); ok {
+		return fmt.Errorf("%q stands alone: %s takes no value but as %[2]s=false", word, before)
+	}
+	return fmt.Errorf("%q stands alone: want -flag value; quote an asterisk, and write "+
+		"a value that is empty as ''", word)
 }
 
 // IsFlag reports whether a word is, or begins with, a flag of istio-init.
@@ -180,7 +198,7 @@ func (v Values) set(f flag, name, value string) error {
 		}
 		value = strconv.FormatBool(truth)
 	}
-	v[f.long] = Value{name, value}
+	v[f.long] = Value{Key: name, Text: value}
 	return nil
 }
 

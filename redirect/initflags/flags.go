@@ -47,7 +47,8 @@ var flags = []flag{
 		about: "the routing table for them (133)"},
 	{long: "redirect-dns", also: "ISTIO_META_DNS_CAPTURE", toggle: true,
 		about: "capture name service, for the nameservers of /etc/resolv.conf"},
-	{long: "capture-all-dns", toggle: true, about: "capture name service for any nameserver"},
+	{long: "capture-all-dns", toggle: true,
+		about: "with --redirect-dns: capture name service for any nameserver"},
 	{long: "drop-invalid", also: "INVALID_DROP", toggle: true,
 		about: "drop packets that belong to no connection"},
 }

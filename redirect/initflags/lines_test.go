@@ -202,14 +202,14 @@ func TestReadJudgesNoValue(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Values{
-		"envoy-port":         {"-p", "http"},
-		"redirect-dns":       {"--redirect-dns", "true"},
-		"istio-service-cidr": {"-i", "10.0.0.0/8,,x"},
-		"proxy-uid":          {"PROXY_UID", "staff"},
-		"drop-invalid":       {"INVALID_DROP", "false"},
-		OwnerGroups:          {OwnerGroups, "*"},
-		OwnerGroupsExclude:   {OwnerGroupsExclude, "7"},
-		LoopbackCIDR:         {LoopbackCIDR, "127.0.0.1/32"},
+		"envoy-port":         {Key: "-p", Text: "http"},
+		"redirect-dns":       {Key: "--redirect-dns", Text: "true"},
+		"istio-service-cidr": {Key: "-i", Text: "10.0.0.0/8,,x"},
+		"proxy-uid":          {Key: "PROXY_UID", Text: "staff"},
+		"drop-invalid":       {Key: "INVALID_DROP", Text: "false", Unread: "maybe"},
+		OwnerGroups:          {Key: OwnerGroups, Text: "*"},
+		OwnerGroupsExclude:   {Key: OwnerGroupsExclude, Text: "7"},
+		LoopbackCIDR:         {Key: LoopbackCIDR, Text: "127.0.0.1/32"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("values (-want +got):\n%s", diff)

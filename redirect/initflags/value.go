@@ -15,6 +15,7 @@ const (
 
 	wantPort = "a port from 1 to 65535"
 	wantID   = "a number from 0 to 4294967294; names are not known outside of the container"
+	wantMark = "a number from 1 to 4294967294, in decimal digits"
 )
 
 func (v Value) mistake(item, want string) redirect.Mistakes {
@@ -40,11 +41,8 @@ func (v Value) number(to *uint32) redirect.Mistakes {
 		return nil
 	}
 	n, ok := parseID(v.Text)
-	switch {
-	case !ok:
-		return v.mistake(v.Text, wantID)
-	case n == 0:
-		return v.mistake(v.Text, "a number other than 0")
+	if !ok || n == 0 {
+		return v.mistake(v.Text, wantMark)
 	}
 	*to = n
 	return nil
@@ -62,9 +60,10 @@ func (v Value) mode(to *redirect.Mode) redirect.Mistakes {
 	return nil
 }
 
-// ids reads the proxy's users or groups, if any are given.
+// ids reads the proxy's users or groups, if any are given: rules for nobody would send what the
+// proxy sends back to it.
 func (v Value) ids(to *[]uint32) redirect.Mistakes {
-	if strings.TrimSpace(v.Text) == "" {
+	if strings.Trim(v.Text, ", \t\n") == "" {
 		return nil
 	}
 	items := strings.Split(v.Text, ",")

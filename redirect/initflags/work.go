@@ -2,6 +2,7 @@ package initflags
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -69,10 +70,33 @@ func ReadWork(args []string, env map[string]string) (Work, error) {
 	return w, w.contradiction(is("native-nftables") && name != "")
 }
 
+// Warnings are sentences about what the same command line and variables say to no effect.
+func Warnings(args []string, env map[string]string) ([]string, error) {
+	values, err := Read(args, env, nil)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, f := range slices.Concat(flags, workFlags) {
+		if v := values[f.long]; v.Unread != "" {
+			all = append(all, fmt.Sprintf("%s: %q counts as false: want true or false", v.Key,
+				v.Unread))
+		}
+	}
+	everywhere := values["capture-all-dns"]
+	if truth := strconv.FormatBool(true); everywhere.Text == truth &&
+		values["redirect-dns"].Text != truth {
+		all = append(all, everywhere.Key+" has no effect without --redirect-dns")
+	}
+	return all, nil
+}
+
 // contradiction reports flags of which one makes another pointless.
 func (w Work) contradiction(backends bool) error {
 	const both = "%s and %s contradict each other: leave one of them out"
 	switch {
+	case w.CleanupOnly && w.DryRun:
+		return fmt.Errorf(both, "--cleanup-only", "--dry-run")
 	case backends:
 		return fmt.Errorf(both, "--native-nftables", "--force-iptables-binary")
 	case w.CleanupOnly && w.SkipRules:

@@ -34,6 +34,7 @@ const (
 	Replaced  Outcome = "written in place of others of ours, and read back"
 	Unchanged Outcome = "there already"
 	Removed   Outcome = "removed"
+	Absent    Outcome = "not there; what addresses and routes there were of theirs is removed"
 )
 
 // Done is what was done.
@@ -50,9 +51,14 @@ func (d Done) String() string {
 // Read reads the command line and the variables of istio-init. resolvConf is the text of
 // /etc/resolv.conf, for DNS capture. The mistakes come at once.
 func Read(args []string, env map[string]string, resolvConf string) (Options, error) {
-	o := Options{Nameservers: nameservers(resolvConf)}
+	var o Options
+	var strange string
+	o.Nameservers, strange = nameservers(resolvConf)
 	var err error
 	if o.Work, err = initflags.ReadWork(args, env); err != nil {
+		return o, err
+	}
+	if o.Warnings, err = initflags.Warnings(args, env); err != nil {
 		return o, err
 	}
 	cfg := redirect.Defaults()
@@ -62,8 +68,8 @@ func Read(args []string, env map[string]string, resolvConf string) (Options, err
 		return o, err
 	}
 	if unknown {
-		o.Warnings = append(o.Warnings, "/etc/resolv.conf names no nameserver: all of port 53 is "+
-			"captured")
+		o.Warnings = append(o.Warnings, "/etc/resolv.conf names no nameserver"+strange+
+			": all of port 53 is captured")
 	}
 	for _, uid := range o.Policy.Proxy.UIDs {
 		if uid == 0 {
@@ -94,19 +100,21 @@ func check(p redirect.Policy) error {
 	return nil
 }
 
-// nameservers are those of a resolv.conf(5) that are addresses.
-func nameservers(text string) []netip.Addr {
-	var all []netip.Addr
+// nameservers are those of a resolv.conf(5) that are addresses. Strange says which are none.
+func nameservers(text string) (all []netip.Addr, strange string) {
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
 		if len(words) < 2 || words[0] != "nameserver" {
 			continue
 		}
-		if a, err := netip.ParseAddr(words[1]); err == nil {
-			all = append(all, a.WithZone("").Unmap())
+		a, err := netip.ParseAddr(words[1])
+		if err != nil {
+			strange += fmt.Sprintf(", for %q is no address", words[1])
+			continue
 		}
+		all = append(all, a.WithZone("").Unmap())
 	}
-	return all
+	return all, strange
 }
 
 // Backend is what writes the rules, one of redirect.Backends. The programs of iptables are used

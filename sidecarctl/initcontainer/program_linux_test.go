@@ -33,7 +33,7 @@ func TestRulesAreReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	tables, d := &forgetful{}, Done{Backend: o.Backend()}
-	netns.New(t).Do(t, func() { err = d.write(t.Context(), tables, o) })
+	netns.New(t).Do(t, func() { err = d.write(t.Context(), tables, o, false) })
 	const want = "not as they were written: ISTIO_OUTPUT: rule 2: missing"
 	if tables.applied != 1 || err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("applied %d times, %v, want once, and %s", tables.applied, err, want)

@@ -25,9 +25,26 @@ func (l landing) String() string {
 	return text
 }
 
+// A player plays packets by some rules, and notes which of them they meet.
+type player struct {
+	rules *simulate.Rules
+	met   map[ruleAt]bool
+}
+
+// ruleAt is where a rule stands.
+type ruleAt struct {
+	table redirect.Table
+	chain string
+	index int
+}
+
+func newPlayer(rs redirect.Ruleset) player {
+	return player{simulate.New(rs), map[ruleAt]bool{}}
+}
+
 // expect plays the first packet of a path, and what follows it.
-func expect(rules *simulate.Rules, p packet.Packet) landing {
-	fate := play(rules, p)
+func (r player) expect(p packet.Packet) landing {
+	fate := r.play(p)
 	switch {
 	case fate.Outcome == packet.Handed:
 		return landing{why: "only a transparent socket would get it"}
@@ -47,7 +64,7 @@ func expect(rules *simulate.Rules, p packet.Packet) landing {
 		l.answer = l.at
 		// Connection tracking knows the answer as one, and gives it the address that was asked, if
 		// both are tracked in one zone.
-		if play(rules, answer).Zone == fate.Zone {
+		if r.play(answer).Zone == fate.Zone {
 			l.answer = p.Destination
 		}
 		return l
@@ -58,52 +75,73 @@ func expect(rules *simulate.Rules, p packet.Packet) landing {
 	}
 	for _, next := range later {
 		next.State = redirect.Established
-		if fate := play(rules, next); fate.Outcome != packet.Passes {
+		if fate := r.play(next); fate.Outcome != packet.Passes {
 			return landing{why: "the rules keep what follows the first packet"}
 		}
 	}
 	return l
 }
 
-func play(rules *simulate.Rules, p packet.Packet) packet.Fate {
+func (r player) play(p packet.Packet) packet.Fate {
 	class := p.Class()
-	fate, _ := rules.Fate(class) // one packet leaves nothing open
+	fate, _ := r.rules.Fate(class) // one packet leaves nothing open
+	for _, m := range fate.Met {
+		r.met[ruleAt{m.Table, m.Chain, m.Index}] = true
+	}
 	return fate.Known(class)
 }
 
 // plan says of each path what is expected of it, or why it cannot be tried.
 func plan(policy redirect.Policy, s site, o Options) (attempts []attempt, untried []Path) {
-	rules := simulate.New(redirect.Compile(policy))
+	rules, none := newPlayer(redirect.Compile(policy)), newPlayer(redirect.Ruleset{})
 	for _, path := range candidates(policy, s, o) {
 		first, err := s.first(path, policy)
 		if err != nil {
 			path.Seen = err.Error()
+			if near, err := s.first(s.nearby(path), policy); err == nil {
+				path.tells = rules.expect(near) != none.expect(near)
+			}
 			untried = append(untried, path)
 			continue
 		}
-		want := expect(rules, first)
+		want := rules.expect(first)
 		if want.why != "" {
 			path.Seen = want.why
 			untried = append(untried, path)
 			continue
 		}
-		path.Want = want.String()
+		path.Want, path.tells = want.String(), none.expect(first) != want
 		attempts = append(attempts, attempt{path, first, want})
 	}
 	return attempts, untried
 }
 
+// nearby is a path to a neighbour in place of somebody to whom there is no route.
+func (s site) nearby(path Path) Path {
+	own := func(a netip.Addr) bool { return a.Is4() == path.To.Addr().Is4() }
+	if i := slices.IndexFunc(s.addrs, own); i >= 0 {
+		path.To = netip.AddrPortFrom(s.addrs[i].Next(), path.To.Port())
+	}
+	return path
+}
+
 // untested lists the rules that could be missing without any of the tried paths ending elsewhere,
 // and the addresses and routes.
 func untested(rs redirect.Ruleset, tried []attempt) []Untested {
+	whole := newPlayer(rs)
+	for _, a := range tried {
+		whole.expect(a.packet)
+	}
 	var all []Untested
 	for i, c := range rs.Chains {
 		for j, r := range c.Rules {
-			without := simulate.New(omit(rs, i, j))
 			missing := lines(r.If)
-			for _, a := range tried {
-				if expect(without, a.packet) != a.want {
-					missing = slices.DeleteFunc(missing, a.shows)
+			if whole.met[ruleAt{c.Table, c.Name, j}] {
+				without := newPlayer(omit(rs, i, j))
+				for _, a := range tried {
+					if without.expect(a.packet) != a.want {
+						missing = slices.DeleteFunc(missing, a.shows)
+					}
 				}
 			}
 			for _, families := range missing {

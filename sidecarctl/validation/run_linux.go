@@ -28,7 +28,7 @@ func Run(ctx context.Context, policy redirect.Policy, o Options) (Report, error)
 		return r, fmt.Errorf("find the pod's addresses: %w", err)
 	}
 	if len(s.addrs) == 0 {
-		return r, fmt.Errorf("the pod has no address but those of lo: nothing can be tried")
+		return r, fmt.Errorf("the pod has no address but those of lo: %w", ErrNothing)
 	}
 	pending, untried := plan(policy, s, o)
 	r.Untried = untried

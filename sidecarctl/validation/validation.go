@@ -11,17 +11,19 @@
 // the rules that the policy comes to, so it holds for any policy.
 //
 // Be aware:
-//   - What enters the pod from outside is not among the paths, nor is what leaves it: nothing is
-//     sent to anybody. Where a rule is missing, the first packet of a path may leave the pod; it
-//     lives for one hop.
+//   - What enters the pod from outside is not among the paths, nor is what leaves it. Where a rule
+//     is missing, packets leave the pod, at most ten a path or one a second: the path is tried
+//     again until the time is up. They live for one hop, so that a neighbour may get them.
 //   - It works in the network namespace of the calling thread.
 //   - A port on which somebody else listens, such as a proxy that runs already, cannot be tried.
 //     Neither can a port below 1024 without the right to listen there.
 package validation
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
@@ -53,6 +55,8 @@ type Path struct {
 	To       netip.AddrPort `json:"to"`             // where it is meant to go
 	Want     string         `json:"want,omitempty"` // where it should end
 	Seen     string         `json:"seen,omitempty"` // where it ended, or why it was not tried
+
+	tells bool // it would end elsewhere in a pod without any rules
 }
 
 func (p Path) String() string {
@@ -69,9 +73,20 @@ type Untested struct {
 	Why   string `json:"why"`   // of a rule: its reason; else what it is
 }
 
-// Failed reports whether the pod is not as it should be. Where nothing could be tried, nobody knows
-// that it is.
-func (r Report) Failed() bool { return len(r.Wrong) > 0 || len(r.Passed) == 0 }
+// ErrNothing is the error of a pod in which no path can be tried.
+var ErrNothing = errors.New("nothing can be tried")
+
+// Failed reports whether the pod is not as it should be. Where nothing could be tried that depends
+// on a rule, nobody knows that it is.
+func (r Report) Failed() bool { return len(r.Wrong) > 0 || len(r.Passed) == 0 || r.blind() }
+
+// blind reports whether a pod without any rules would have passed as well, and only for what could
+// not be tried.
+func (r Report) blind() bool {
+	tells := func(p Path) bool { return p.tells }
+	return !slices.ContainsFunc(slices.Concat(r.Passed, r.Wrong), tells) &&
+		slices.ContainsFunc(r.Untried, tells)
+}
 
 // Text writes it for people.
 func (r Report) Text(p *view.Page) {
@@ -82,6 +97,9 @@ func (r Report) Text(p *view.Page) {
 	case len(r.Wrong) > 0:
 		p.Wrong(0, fmt.Sprintf("%d of %d paths tried %s do not end where they should:",
 			len(r.Wrong), tried, who))
+	case r.blind():
+		p.Wrong(0, fmt.Sprintf("all %d paths tried %s end where they would without any rules, "+
+			"too; those that would tell could not be tried:", tried, who))
 	default:
 		p.Paragraph(0, fmt.Sprintf("all %d paths tried %s end where they should:", tried, who))
 	}
