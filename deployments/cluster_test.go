@@ -819,6 +819,7 @@ func byHand(t *testing.T, c *cluster.Cluster, before []map[string]string) {
 	if cmp.Equal(before, confs(t, c)) {
 		t.Error("the nodes have the chains that they had")
 	}
+	c.Kubectl(t, "delete", "--ignore-not-found", "-f", folder+"/uninstall.yaml")
 	c.Kubectl(t, "apply", "-f", folder+"/uninstall.yaml")
 	c.Kubectl(t, "--namespace=kube-system", "wait", "--for=condition=complete", "--timeout=5m",
 		"job/sidecar-cni-uninstall")

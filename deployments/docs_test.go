@@ -314,7 +314,7 @@ func TestInjectorPage(t *testing.T) {
 		}
 	}
 	// What goes before an uninstallation is a hook, which kubectl would apply with all the rest.
-	for line := range strings.SplitSeq(text, "\n") {
+	for line := range strings.SplitSeq(strings.ReplaceAll(text, " \\\n", " "), "\n") {
 		if strings.HasPrefix(line, "helm template ") && !strings.Contains(line, "--no-hooks") &&
 			!strings.Contains(line, "--show-only") {
 			t.Errorf("%s: it would uninstall", line)

@@ -17,9 +17,10 @@ const manifestHead = "# Written by `make generate`: the chart with its default v
 	"kube-system.\n"
 
 const uninstallHead = `# Written by ` + "`make generate`" +
-	`. Takes all nodes out; apply it before anything is deleted, and wait for it:
+	`. Takes all nodes out, which has to be done before anything is deleted:
 #
-#   (set the image, as in sidecar-cni.yaml)
+#   (set the image here, too: kustomization.yaml does not have this file)
+#   kubectl delete --ignore-not-found -f uninstall.yaml       a Job of an earlier uninstallation, which is complete already
 #   kubectl apply -f uninstall.yaml
 #   kubectl -n kube-system wait --for=condition=complete --timeout=5m job/sidecar-cni-uninstall
 #   kubectl -n kube-system logs job/sidecar-cni-uninstall     names the nodes that are left, if there are any
@@ -58,19 +59,23 @@ const readmeHead = `# The chart of sidecar-cni
 
 <!-- Written by ` + "`make generate`" + ` from values.yaml and the texts in deployments/generated_test.go. -->
 
-    helm install sidecar-cni ./chart --namespace kube-system --set image.repository=YOUR-REGISTRY/sidecar-cni
+    helm install sidecar-cni deployments/chart --namespace kube-system --set platform=kubeadm \
+      --set image.repository=YOUR-REGISTRY/sidecar-cni
 
-puts an agent on every node, which brings the plugin into the node's CNI chain and keeps it there. The one value is where the
-image is: ` + "`make image`" + ` builds it into an archive, which any tool can push to your registry. Elsewhere than on a plain
-cluster of kubeadm, name the ` + "`platform`" + `; [docs/platforms.md](../../docs/platforms.md) tells what each brings along. The notes
-after the installation tell how to see that it works.
+puts an agent on every node, which brings the plugin into the node's CNI chain and keeps it there. Paths are those from the top of the
+repository. The image is yours: ` + "`make image`" + ` builds it into an archive, and the [README](../../README.md#on-a-cluster) says how to push it.
+` + "`platform`" + ` is the kind of cluster; [docs/platforms.md](../../docs/platforms.md) has all of them. The notes after the installation tell
+how to see that it works.
 
 There is one installation in a cluster: nodes have one chain. Names are fixed, so that Helm refuses a second one.
 
-    helm upgrade sidecar-cni ./chart --namespace kube-system --reset-then-reuse-values
+    helm upgrade sidecar-cni deployments/chart --namespace kube-system --reset-then-reuse-values
+    helm test sidecar-cni --namespace kube-system
     helm uninstall sidecar-cni --namespace kube-system
 
 ` + "`--reset-then-reuse-values`" + ` keeps what you have set and takes what is new in this chart; ` + "`--reuse-values`" + ` would leave that out.
+` + "`helm test`" + ` runs a pod in the namespace ` + "`test.namespace`" + `, which ends well if its traffic is redirected.
+
 During an upgrade each node keeps its old agent until the new one is ready. Uninstalling has each node take itself out first,
 waits for that as long as ` + "`uninstall.timeout`" + ` says, and prints what is left. If the waiting itself fails, as without the right to
 pull the image, nothing is deleted: look at the Job sidecar-cni-uninstall, and at sidecar-cni-injector-withdraw before it, and uninstall again, or with ` + "`--no-hooks`" + ` and
@@ -89,16 +94,16 @@ Without Helm, apply the manifests again. The agents' pods are replaced, and the 
 
 Without Helm:
 
-    sed -i 's|sidecar-cni/sidecar-cni:|YOUR-REGISTRY/sidecar-cni:|' manifests/*.yaml
-    kubectl apply -f manifests/sidecar-cni.yaml
+    sed -i 's|sidecar-cni/sidecar-cni:|YOUR-REGISTRY/sidecar-cni:|' deployments/manifests/*.yaml
+    kubectl apply -f deployments/manifests/sidecar-cni.yaml
 
-The [manifests](../manifests) are this chart with its defaults but for the image, which has to be set in both of them; they are
-a base for kustomize, too. Before they are deleted, apply ` + "`manifests/uninstall.yaml`" + `; it begins with the commands.
+The [manifests](../manifests) are this chart with its defaults, so they are for a cluster of kubeadm. They are a base for kustomize, too.
+Before they are deleted, every node has to be taken out: ` + "`uninstall.yaml`" + ` begins with the commands.
 
 ## The injector
 
-    helm upgrade sidecar-cni ./chart --namespace kube-system --reset-then-reuse-values --set injector.enabled=true \
-      --set injector.values.global.proxy.image=YOUR-REGISTRY/your-proxy:1.0
+    helm upgrade sidecar-cni deployments/chart --namespace kube-system --reset-then-reuse-values \
+      --set injector.enabled=true --set injector.values.global.proxy.image=YOUR-REGISTRY/your-proxy:1.0
     kubectl label namespace NAMESPACE istio-injection=enabled
 
 puts a proxy into the pods that are created in that namespace; [docs/inject.md](../../docs/inject.md) has the template and its
@@ -106,31 +111,7 @@ values, [injection](injection) what is delivered. Where a control plane has its 
 ` + "`injector.configMaps.injector=istio-system/istio-sidecar-injector` and `injector.configMaps.mesh=istio-system/istio`" + `. With
 ` + "`injector.strip.enabled=true`" + ` it takes istio-init out of pods that another injector has filled.
 
-By ` + "`injector.certificates.mode=own`" + ` a Job makes an authority, in the Secret sidecar-cni-injector-ca, before anything else is created, and
-has the webhook configurations name it afterwards. Until then pods that are to be injected are refused. An uninstallation leaves
-the Secret: ` + "`kubectl delete secret sidecar-cni-injector-ca`" + `; and with ` + "`certManager`" + ` those that cert-manager has issued, sidecar-cni-injector-tls
-and sidecar-cni-injector-root.
-
-Uninstalling and switching off take the webhook configurations away first, so that no pod waits for somebody who is gone. What is
-switched off by ` + "`helm rollback`" + ` is not: Helm runs the hooks of the revision that it goes back to. Set ` + "`injector.enabled=false`" + ` instead.
-
-Without Helm the objects, the Job and what goes first are applied one after the other:
-
-    helm template sidecar-cni ./chart --namespace kube-system --no-hooks --values YOUR-VALUES | kubectl apply -f -
-    helm template sidecar-cni ./chart --namespace kube-system --show-only templates/certify.yaml --values YOUR-VALUES > certify.yaml
-    kubectl apply -f certify.yaml
-    kubectl --namespace kube-system wait --for=condition=complete --timeout=3m job/sidecar-cni-certify
-    kubectl delete -f certify.yaml
-
-and it is switched off by
-
-    kubectl delete mutatingwebhookconfiguration --ignore-not-found sidecar-cni-inject zzz-sidecar-cni-strip
-
-before its objects are deleted.
-
-    helm test sidecar-cni --namespace kube-system
-
-runs a pod in the namespace ` + "`test.namespace`" + `, which ends well if its traffic is redirected. It needs no injector.
+[docs/injector.md](../../docs/injector.md) has the rest: certificates, switching it off, and the way without Helm.
 
 ## What the agent may
 

@@ -34,7 +34,7 @@
 {{- $polices := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
 {{- $patches := or .Values.untaint .Values.nodeCondition .Values.labelPods -}}
 {{- if and $patches (not $polices) -}}
-{{- fail "untaint, nodeCondition, labelPods: this API server has no ValidatingAdmissionPolicy, without which every agent could change every node: leave them off; helm template believes that it has, if told --api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
+{{- fail "untaint, nodeCondition, labelPods: this API server has no ValidatingAdmissionPolicy, without which every agent could change every node: leave them off; for helm template, which asks no API server, add --api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
 {{- end -}}
 {{- if and .Values.labelPods (not $repairs) }}{{ fail "labelPods: repair.mode is off, so nobody looks which pods to label" }}{{ end -}}
 {{- $guard := .Values.guard.mode -}}
@@ -49,7 +49,7 @@
 {{- fail "guard.requiredPlugin: the guard is off, so pods with the annotation would get no container: leave it false, or set guard.mode to auto or refuse and repair.mode to anything but off" -}}
 {{- end -}}
 {{- if not $polices -}}
-{{- fail "guard.requiredPlugin: this API server has no ValidatingAdmissionPolicy, which is what it would be: leave it false; helm template believes that it has, if told --api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
+{{- fail "guard.requiredPlugin: this API server has no ValidatingAdmissionPolicy, which is what it would be: leave it false; for helm template, which asks no API server, add --api-versions=admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
 {{- end -}}
 {{- end -}}
 {{- $socket := .Values.guard.socket -}}
