@@ -203,8 +203,8 @@ func (r *rig) pluginAndAgentGone(t *testing.T) {
 		})
 		r.awaitEvent(t, pod, "FailedCreatePodSandBox", "sidecar-cni")
 		for _, line := range byHand(t) {
-			n.Run(t, "", "sh", "-ec",
-				strings.ReplaceAll(line, "IMAGE", pod.Spec.Containers[0].Image))
+			n.Run(t, "", "sh", "-ec", strings.NewReplacer("IMAGE",
+				pod.Spec.Containers[0].Image, "BINDIR", "/opt/cni/bin").Replace(line))
 		}
 	})
 	r.awaitProduct(t)
