@@ -38,6 +38,9 @@ several hold, it is the first of these:
 `
 
 const pageInject = `
+Of a pod in the host's network no plugin is called, so no command of the plugin is counted. The guard, the injector and sidecarctl name
+the reason ` + "`host_network`" + `.
+
 ` + "`sidecar.istio.io/inject`" + ` is read from the label of that name and, only where there is no such label, from the annotation.
 Exactly ` + "`false`" + ` disables. Any other value leaves it to the injector, as Istio's does, and what the injector made of
 it shows in the status annotation.
@@ -71,10 +74,12 @@ A variable with ` + "`valueFrom`" + ` cannot be read: its default holds, and a w
 |---|---|---|
 | a list | ` + "`80, 443`" + ` | Items with commas between them; blanks around an item do not count. An empty value is an empty list, but an empty item is a mistake, except in lists that Istio's injector does not check: ` + "`includeOutboundPorts`" + `, interfaces and groups. ` + "`*`" + ` is everything, alone and where the form says so. |
 | a port | ` + "`8080`" + ` | From 0 to 65535. There are no ranges and no names of ports. |
-| a CIDR | ` + "`10.0.0.0/8`, `2001:db8::7/128`" + ` | Always with its length. ` + "`10.1.2.3/8`" + ` is ` + "`10.0.0.0/8`, and `::ffff:10.0.0.0/104`" + ` is that too. At most %[1]d in a list. |
+| a CIDR | ` + "`10.0.0.0/8`, `2001:db8::7/128`" + ` | Always with its length. ` + "`10.1.2.3/8`" + ` is ` + "`10.0.0.0/8`, and `::ffff:10.0.0.0/104`" + ` is that too. At most %[1]d in a list, and fewer by the sum below. |
 | an interface | ` + "`net1`, `tap+`" + ` | At most 15 letters, digits and ` + "`. _ - @ ~`" + `. A ` + "`+`" + ` at the end stands for every name that begins so. At most %[2]d in a list. |
 | a uid, a gid | ` + "`1000`, `2000-2999`" + ` | Numbers from 0 to %[3]d; names are known within the container only. Ranges where the form speaks of them. At most %[4]d in a list, if the form does not say otherwise. |
 | a bool | ` + "`true`" + ` | ` + "`true`, `t`, `1`, `false`, `f` or `0`, the words also as `TRUE`, `True`, `T`, `FALSE`, `False`, `F`" + `: what Go's strconv.ParseBool takes, with which the proxy's programs read it. Anything else is false, and a warning in the log says so. |
+
+All lists of a pod together may come to %[9]d rules in both families, each item of a list counted: about 10,000 CIDRs.
 
 No value is longer than %[5]d bytes, which is as much as Kubernetes allows for all annotations of a pod together.
 
@@ -191,7 +196,7 @@ func referencePage(t *testing.T) string {
 	b.WriteString(pageVariables)
 	rows(&b, true)
 	fmt.Fprintf(&b, pageForms, maxCIDRs, maxNames, uint32(maxID), maxIDRanges, maxText,
-		cfg.Proxy.UIDs[0], cfg.Proxy.GIDs[0], cfg.Ports.Tunnel)
+		cfg.Proxy.UIDs[0], cfg.Proxy.GIDs[0], cfg.Ports.Tunnel, MaxRules)
 	b.WriteString(metadata(mistaken, nil, ""))
 	b.WriteString(pageWrong)
 	b.WriteString("```text\n")
