@@ -41,8 +41,8 @@ SIGHUP asks a running daemon for a pass and a look at the pods.
 	reasonsHead = `
 ## Reasons
 
-What ` + "`/readyz`" + `, the metric ` + "`sidecar_cni_chain_state`" + ` and the node's condition say. Only after the first two pods start
-redirected.
+What ` + "`/readyz`" + `, the metric ` + "`sidecar_cni_chain_state`" + ` and the node's condition say. Pods start redirected only while the
+reason is ` + "`effective` or `superseded`" + `.
 
 | reason | what it means |
 |---|---|
@@ -70,7 +70,7 @@ func page() string {
 	var b strings.Builder
 	var s settings
 	b.WriteString(pageHead)
-	for _, g := range append(s.common(), s.runOnly(), s.uninstallOnly()) {
+	for _, g := range append(s.common(), s.runOnly(), s.uninstallOnly(), s.withdrawOnly()) {
 		fmt.Fprintf(&b, "\n## %s\n\n| flag | default | values | |\n|---|---|---|---|\n", g.Title)
 		for _, one := range g.Settings {
 			fmt.Fprintf(&b, "| `--%s` | %s | %s | %s |\n", one.Name, quoted(one.Initial),

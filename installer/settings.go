@@ -216,7 +216,7 @@ func (s *settings) uninstallOnly() flags.Group {
 
 // withdrawOnly are the settings of withdraw.
 func (s *settings) withdrawOnly() flags.Group {
-	return flags.In("The DaemonSet",
+	return flags.In("The DaemonSet that is withdrawn",
 		flags.New("daemonset", "sidecar-cni", &s.withdraw.DaemonSet,
 			"Its name."),
 		flags.New("namespace", "kube-system", &s.withdraw.Namespace,

@@ -43,17 +43,16 @@ does so with ` + "`kubectl_complete-sidecar_cni`" + ` of the archive on the PATH
 A target is ` + "`NAMESPACE/POD`, `POD` or `TYPE/NAME`, such as `deployment/web`" + `, whose template is then meant; or a file with pods and whatever
 has a pod template. A template is what its manifest says: what a webhook adds is in the pods only.
 
-It ends with 0 where all is well, with 1 after an error, with 2 if the command line is wrong, with 3 where something is not as it
-should be: a pod that does not start, and with 126 where the validation of init failed. Text has 80 columns, and colour on a terminal,
-unless ` + "`NO_COLOR`" + ` is set. The fields of ` + "`-o json`" + ` and ` + "`-o yaml`" + ` are in [sidecarctl-json.md](sidecarctl-json.md).
+It ends with 0 if all is well, 1 after an error, 2 if the command line is wrong, 3 if something is wrong, such as a pod that does
+not start, and 126 if the validation of init failed. Text has 80 columns, and colour on a terminal, unless ` + "`NO_COLOR`" + ` is set. The fields of ` + "`-o json`" + ` and ` + "`-o yaml`" + ` are in [sidecarctl-json.md](sidecarctl-json.md).
 
-What only a node knows, it is asked: of a pod of a cluster the commands read what its chain sets for all pods, what was recorded when
-the pod started, and what its kernel has. They do so as root on the pod's node, where ` + "`--pid` and `--netns`" + ` name a network namespace, and from
+What only the node knows is read on the node: what its chain sets for all pods, what was recorded when the pod started, and what its
+kernel has. The commands do so as root on the pod's node, where ` + "`--pid` and `--netns`" + ` name a network namespace, and from
 elsewhere by running sidecarctl in the node's agent, through the API's exec; [security.md](security.md) says which rights that takes.
 What could not be learned is said.
 
-Of a manifest it can be said: the pod's nameservers by ` + "`--nameserver`" + `, its addresses by ` + "`--pod-ip`" + `, and what the cluster sets for
-all pods by ` + "`--entry`" + `, a file with the plugin's entry as it is in a node's chain. Without, such pods have the addresses of documentation
+For a manifest, pass the nameservers by ` + "`--nameserver`" + `, the addresses by ` + "`--pod-ip`" + `, and what the cluster sets for all pods by
+` + "`--entry`" + `, a file with the plugin's entry as it is in a node's chain. Without these, such pods have the addresses of documentation
 (192.0.2.10 and 2001:db8::10), and the cluster sets nothing.
 
 ` + "`node`" + ` looks at the machine that it runs on, or by its agent at another, ` + "`cluster`" + ` at what the API server knows; the examples show
@@ -86,6 +85,24 @@ var reports = map[string]func() view.Texter{
 	"node":    func() view.Texter { return &node.Report{} },
 	"verify":  func() view.Texter { return &verify.Answers{} },
 	"cluster": func() view.Texter { return &cluster.Report{} },
+}
+
+// reportOn is what their answers are about, if the command has to be told.
+var reportOn = map[string]string{"verify": "shop/web-0"}
+
+// plainWord is one that a shell leaves as it is.
+var plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
+
+// shellLine returns arguments as one types them in a shell.
+func shellLine(args []string) string {
+	var words []string
+	for _, a := range args {
+		if !plainWord.MatchString(a) {
+			a = "'" + a + "'"
+		}
+		words = append(words, a)
+	}
+	return strings.Join(words, " ")
 }
 
 func shown(t *testing.T, name string, report view.Texter) string {
@@ -130,7 +147,7 @@ func TestPage(t *testing.T) {
 			if code != 0 && code != exitAmiss {
 				t.Fatalf("%v: %d, %s", args, code, stderr)
 			}
-			block(&b, "", "$ sidecarctl "+strings.Join(args, " ")+"\n"+out)
+			block(&b, "", "$ sidecarctl "+shellLine(args)+"\n"+out)
 			b.WriteString("\n")
 		}
 		if c.Name() == "watch" {
@@ -138,7 +155,8 @@ func TestPage(t *testing.T) {
 			b.WriteString("\n")
 		}
 		if report := reports[c.Name()]; report != nil {
-			block(&b, "", "$ sidecarctl "+c.Name()+"\n"+shown(t, c.Name(), report()))
+			line := strings.TrimSpace(c.Name() + " " + reportOn[c.Name()])
+			block(&b, "", "$ sidecarctl "+line+"\n"+shown(t, c.Name(), report()))
 			b.WriteString("\n")
 		}
 		block(&b, "", flagsOf(c))

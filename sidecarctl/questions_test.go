@@ -151,6 +151,7 @@ func TestMistakes(t *testing.T) {
 		code  int
 	}{
 		"no target":           {"", []string{"explain"}, "want a target", 2},
+		"nothing to verify":   {"", []string{"verify"}, "--node or -A", 2},
 		"two targets":         {"", []string{"explain", "a", "b"}, "2 targets", 2},
 		"a target and a file": {"", []string{"explain", "a", "-f", "-"}, "want one of them", 2},
 		"no such command":     {"", []string{"explian"}, "explian", 2},

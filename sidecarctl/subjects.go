@@ -81,7 +81,7 @@ func (o *options) reach(c *cobra.Command) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "how the API server is reached, as for kubectl")
 	f.StringVar(&o.context, "context", "", "context of the kubeconfig")
 	f.StringVar(&o.agentNamespace, "agent-namespace", "",
-		"namespace of the agents, for who may not list the pods of all")
+		"namespace of the agents, for users who may not list pods in all namespaces")
 }
 
 // connect reaches the cluster.

@@ -71,6 +71,10 @@ func (e env) verified(ctx context.Context, o *options, v verifyFlags,
 		return e.verifiedHere(ctx, o)
 	}
 	if !v.all && v.node == "" {
+		if len(args) == 0 && o.file == "" && o.path() == "" {
+			return nil, usagef("want a target, as NAMESPACE/POD or deployment/NAME, or " +
+				"--filename, --node or -A")
+		}
 		return e.subjects(ctx, o, args)
 	}
 	if len(args) > 0 || o.file != "" || o.path() != "" {
