@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -65,7 +66,11 @@ func TestSchema(t *testing.T) {
 			continue
 		}
 		s := schema{comments: map[string]map[string]string{}}
-		page += "\n## " + c.Name() + "\n\n" + s.describe(t, reflect.TypeOf(answer))
+		text := s.describe(t, reflect.TypeOf(answer))
+		if c.Name() == "watch" {
+			text = strings.Replace(text, "An object:", "An object a line, one for each event:", 1)
+		}
+		page += "\n## " + c.Name() + "\n\n" + text
 	}
 	if *update {
 		if err := os.WriteFile(schemaPage, []byte(page), 0o644); err != nil {
@@ -117,6 +122,9 @@ func (s *schema) fields(t *testing.T, of reflect.Type, prefix string) {
 		if about == "" {
 			t.Errorf("%s.%s has no comment that says what it means", of, f.Name)
 		}
+		if goWord.MatchString(about) {
+			t.Errorf("%s.%s: %q is not for readers of JSON", of, f.Name, about)
+		}
 		s.rows = append(s.rows, "| `"+prefix+name+"` | "+kind+" | "+
 			strings.ReplaceAll(about, "|", `\|`)+" |\n")
 		if inner != nil {
@@ -124,6 +132,9 @@ func (s *schema) fields(t *testing.T, of reflect.Type, prefix string) {
 		}
 	}
 }
+
+// goWord is one that only who knows the code understands.
+var goWord = regexp.MustCompile(`\bnil\b|""|\b[A-Z][a-z]+[A-Z]\w*`)
 
 // kindOf names a type; inner is the struct that is described behind it, by its suffix.
 func kindOf(of reflect.Type) (name string, inner reflect.Type, suffix string) {

@@ -36,7 +36,7 @@ type talk struct {
 
 // kernelWay is how the kernel took the packet, beside how it was played.
 type kernelWay struct {
-	// Unknown says why the packet could not be sent; "": it was, and Way and Comparison are known.
+	// Why the packet could not be sent. If it was, this is left out, and the rest is known.
 	Unknown string `json:"unknown,omitempty"`
 
 	Way        nftrace.Way        `json:"way"`        // how the kernel took it

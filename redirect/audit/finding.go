@@ -47,13 +47,13 @@ var Meanings = map[Finding]string{
 
 // Judgement is what was found of a pod.
 type Judgement struct {
-	Finding  Finding            `json:"finding"`            // what it is
-	Why      string             `json:"why,omitempty"`      // a sentence; of Redirected it may be empty
-	Skip     redirect.Skip      `json:"skip,omitempty"`     // of Skipped: the reason
-	Problems []redirect.Problem `json:"problems,omitempty"` // of Altered, the first ones
+	Finding  Finding            `json:"finding"`            // one of those in docs/installer.md
+	Why      string             `json:"why,omitempty"`      // a sentence
+	Skip     redirect.Skip      `json:"skip,omitempty"`     // of skipped: the reason
+	Problems []redirect.Problem `json:"problems,omitempty"` // of altered, the first ones
 	Differ   int                `json:"differ,omitempty"`   // how many there are of them
 
-	// Of Redirected: for 10 minutes or longer no packet has met a rule.
+	// Of redirected: for 10 minutes or longer no packet has met a rule.
 	Unhit bool `json:"unhit,omitempty"`
 }
 

@@ -32,7 +32,7 @@ type Table struct {
 // Chain is a chain of a table.
 type Chain struct {
 	Name  string `json:"name"`           // its own within the table
-	Base  *Base  `json:"base,omitempty"` // nil: entered by jumps only
+	Base  *Base  `json:"base,omitempty"` // left out: entered by jumps only
 	Rules []Rule `json:"rules"`          // in the order in which they are tried
 }
 
@@ -51,7 +51,7 @@ type Rule struct {
 	Comment string `json:"comment,omitempty"` // of its author; the reason, if it is ours
 	Ours    bool   `json:"ours,omitempty"`    // it is in our table, or has our comment
 
-	// What it has met; nil without a counter.
+	// What it has met, if it has a counter.
 	Counter *Counter `json:"counter,omitempty"`
 }
 

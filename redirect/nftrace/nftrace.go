@@ -73,7 +73,7 @@ type Way struct {
 	Rules       []Rule         `json:"rules"`         // that it met, in order
 	End         End            `json:"end"`           // of its way
 
-	// Lost counts reports that found no room: with any, Rules may have holes.
+	// How many reports found no room: with any, some rules may be missing.
 	Lost uint64 `json:"lost,omitempty"`
 
 	protocol redirect.Protocol
@@ -91,8 +91,7 @@ type Rule struct {
 	Text    string `json:"text,omitempty"`    // what it does, in nft's words
 	Ours    bool   `json:"ours,omitempty"`    // it was written by this project
 
-	// Place is the rule of the pod's ruleset that it is, as packet.Met has it: "nat ISTIO_OUTPUT
-	// 1"; "": it is none of them.
+	// Which rule of the pod's own rules it is, such as "nat ISTIO_OUTPUT 1", if it is one of them.
 	Place string `json:"place,omitempty"`
 }
 
@@ -106,7 +105,7 @@ const (
 
 // End is where a way ends.
 type End struct {
-	Kind      string         `json:"kind"`                // Stays, Leaves, Dropped or Gone
+	Kind      string         `json:"kind"`                // stays, leaves, dropped or gone
 	To        netip.AddrPort `json:"to,omitzero"`         // its destination by then
 	Interface string         `json:"interface,omitempty"` // by which it leaves
 	Chain     string         `json:"chain,omitempty"`     // whose policy dropped it

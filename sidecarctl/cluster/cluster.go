@@ -45,7 +45,7 @@ type Node struct {
 	Name    string        `json:"name"`            // as the API server has it
 	Verdict verdict.Word  `json:"verdict"`         // the worst of its rows
 	Rows    []verdict.Row `json:"rows"`            // never none
-	Agent   *Agent        `json:"agent,omitempty"` // what it reports; nil if nothing was read
+	Agent   *Agent        `json:"agent,omitempty"` // what it reports, if it was read
 }
 
 // Agent is what a node's agent reports. Counters are by the words of the metrics' labels.
@@ -53,8 +53,8 @@ type Agent struct {
 	Pod      string         `json:"pod"`                // NAMESPACE/NAME
 	Image    string         `json:"image"`              // as its pod has it
 	Ready    bool           `json:"ready"`              // its pod is
-	Reason   string         `json:"reason,omitempty"`   // of docs/installer.md; "" if it was not read
-	Way      string         `json:"way,omitempty"`      // of the entry into the chain; "" if there is none
+	Reason   string         `json:"reason,omitempty"`   // one of those in docs/installer.md, if it was read
+	Way      string         `json:"way,omitempty"`      // of the entry into the chain, if there is one
 	Backends []string       `json:"backends,omitempty"` // that work there
 	Commands map[string]int `json:"commands,omitempty"` // "ADD redirected", "ADD failed bad_annotations", ...
 	Findings map[string]int `json:"findings,omitempty"` // pods by what the last look has found

@@ -49,7 +49,7 @@ type Report struct {
 // Module is a module of the kernel that rules may need.
 type Module struct {
 	Name     string   `json:"name"`     // as in /proc/modules
-	State    State    `json:"state"`    // one of States
+	State    State    `json:"state"`    // loaded, built in, loadable, blocked, absent or unknown
 	For      string   `json:"for"`      // the feature that needs it
 	Backends []string `json:"backends"` // those that need it
 }

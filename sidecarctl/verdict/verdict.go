@@ -25,9 +25,9 @@ const (
 // Row is about one thing.
 type Row struct {
 	About   string `json:"about"`            // the thing, in a word or two
-	Verdict Word   `json:"verdict"`          // one of the words above
+	Verdict Word   `json:"verdict"`          // ok, warning, unknown or wrong
 	What    string `json:"what"`             // what was found, in a sentence
-	Remedy  string `json:"remedy,omitempty"` // what to do; "" if there is nothing to be done
+	Remedy  string `json:"remedy,omitempty"` // what to do, if anything is
 }
 
 // Count returns how many rows have a verdict.

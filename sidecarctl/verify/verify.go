@@ -32,11 +32,11 @@ type Answer struct {
 	Pod  string `json:"pod"`            // for people: shop/web-0
 	Node string `json:"node,omitempty"` // that it runs on, where several were asked
 
-	// What its rules are, as the agent's repair judges; nil of a pod that is not ours.
+	// What its rules are, as the agent's repair judges. Left out of a pod that is not ours.
 	Rules *audit.Judgement `json:"rules,omitempty"`
 
 	Because  string `json:"because,omitempty"`  // of a pod that is not ours: why
-	Backend  string `json:"backend,omitempty"`  // that wrote the rules; "" if no record says it
+	Backend  string `json:"backend,omitempty"`  // that wrote the rules, if a record says it
 	Recorded bool   `json:"recorded,omitempty"` // a record says what its rules should be
 
 	Ports    []Port    `json:"ports,omitempty"`    // where the rules lead to
@@ -63,11 +63,11 @@ type Listener struct {
 	Address string `json:"address"` // 0.0.0.0 or :: is any
 	UID     uint32 `json:"uid"`     // of its owner, as the pod has it
 
-	// Takes connections to addresses that are not the pod's, as TPROXY wants; nil if the kernel is
-	// too old to say.
+	// Takes connections to addresses that are not the pod's, as TPROXY wants. Left out if the
+	// kernel is too old to say.
 	Transparent *bool `json:"transparent,omitempty"`
 
-	// Who has the socket; nil if the pod's processes are not seen.
+	// Who has the socket, if the pod's processes are seen.
 	Process *Process `json:"process,omitempty"`
 }
 
@@ -95,12 +95,12 @@ const (
 // Finding is something that is, or may be, wrong.
 type Finding struct {
 	Wrong  bool   `json:"wrong"`            // the pod is not as it should be
-	Kind   Kind   `json:"kind"`             // what it is about
-	Port   uint16 `json:"port,omitempty"`   // of AboutListener
+	Kind   Kind   `json:"kind"`             // rules, listener, loop, process or namespace
+	Port   uint16 `json:"port,omitempty"`   // of kind listener
 	What   string `json:"what"`             // a sentence
 	Remedy string `json:"remedy,omitempty"` // what to do
 
-	// Of AboutProcess and AboutLoop; nil if it is not seen.
+	// Of kinds process and loop, if it is seen.
 	Process *Process `json:"process,omitempty"`
 }
 

@@ -54,10 +54,10 @@ const (
 type Event struct {
 	Time       time.Time   `json:"time"`                 // when it was read
 	Kind       Kind        `json:"event"`                // what it is about: began, existing, ended, lost, note or done
-	Connection *Connection `json:"connection,omitempty"` // of Began, Existing and Ended
-	Lost       uint64      `json:"lost,omitempty"`       // of Lost: how many
-	Text       string      `json:"text,omitempty"`       // of Note
-	Summary    *Summary    `json:"summary,omitempty"`    // of Done
+	Connection *Connection `json:"connection,omitempty"` // of began, existing and ended
+	Lost       uint64      `json:"lost,omitempty"`       // of lost: how many
+	Text       string      `json:"text,omitempty"`       // of note
+	Summary    *Summary    `json:"summary,omitempty"`    // of done
 }
 
 // Summary is what was seen in all.
@@ -84,7 +84,7 @@ const (
 // Party is one side of a connection.
 type Party struct {
 	Who Who     `json:"who"`           // app, proxy, peer or pod
-	UID *uint32 `json:"uid,omitempty"` // of the socket's owner; nil: it was gone, or is elsewhere
+	UID *uint32 `json:"uid,omitempty"` // of the socket's owner, unless it is gone or elsewhere
 }
 
 // Connection is one of TCP, or an exchange of UDP.
@@ -97,18 +97,19 @@ type Connection struct {
 	WentTo   netip.AddrPort `json:"wentTo"`         // what the rules have made of it
 	Zone     uint16         `json:"zone,omitempty"` // of connection tracking
 
-	// The proxy's listener that it was redirected to: outbound, inbound or DNS. "" if it was not,
-	// or if that is not known yet: with TPROXY the address stays as it is.
+	// The proxy's listener that it was redirected to: outbound, inbound or DNS. Left out if it
+	// was not, or if that is not known yet: with TPROXY the address stays as it is.
 	Listener string `json:"listener,omitempty"`
-	// Nobody redirected it. Unless Listener says more, false is that it is not known yet.
+	// Nobody redirected it. If it is false, and there is no listener, that is not known yet.
 	Direct bool `json:"direct,omitempty"`
 
-	// Of Ended.
-	Receiver     *Party `json:"receiver,omitempty"`     // nil: not of this pod, or gone too early
-	Outcome      string `json:"outcome,omitempty"`      // see the constants below
-	Milliseconds int64  `json:"milliseconds,omitempty"` // of TCP; 0: it was there before
-	Sent         *Count `json:"sent,omitempty"`         // nil: the namespace does not count
-	Received     *Count `json:"received,omitempty"`     // as Sent, the other way
+	// Of ended: who received it. Left out if it is not of this pod, or was gone too early.
+	Receiver *Party `json:"receiver,omitempty"`
+	// Of ended: closed, reset, refused, no answer, idle, "refused or no answer".
+	Outcome      string `json:"outcome,omitempty"`
+	Milliseconds int64  `json:"milliseconds,omitempty"` // of TCP, unless it was there before
+	Sent         *Count `json:"sent,omitempty"`         // of ended, if the namespace counts it
+	Received     *Count `json:"received,omitempty"`     // the same, the other way
 }
 
 // The outcomes of a connection.
