@@ -26,7 +26,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/platforms"
 )
 
-//go:generate go test . -run "^(TestManifests|TestChartReadme)$" -update
+//go:generate go test . -run "^(TestManifests|TestChartReadme|TestSignalsPage)$" -update
 
 var update = flag.Bool("update", false, "write what is there instead of comparing with it")
 

@@ -22,6 +22,7 @@ import (
 type metric struct {
 	kind   string // Counter, Gauge or Histogram
 	labels []string
+	help   string
 }
 
 // programs are the folders of those that have metrics and write Events.
@@ -39,8 +40,8 @@ func metrics(t *testing.T) map[string]metric {
 		}
 		ast.Inspect(parsed, func(n ast.Node) bool {
 			if call, ok := n.(*ast.CallExpr); ok && len(call.Args) > 0 {
-				if name, kind := options(call.Args[0]); name != "" {
-					all[name] = metric{kind, texts(call.Args[1:])}
+				if name, kind, help := options(call.Args[0]); name != "" {
+					all[name] = metric{kind, texts(call.Args[1:]), help}
 				}
 			}
 			return true
@@ -72,32 +73,35 @@ func sources(t *testing.T) (files []string) {
 
 // apiServers are metrics of the API server, as k8s.io/apiserver/pkg/admission/metrics has them.
 var apiServers = map[string]metric{
-	"apiserver_admission_webhook_rejection_count": {"Counter",
-		[]string{"name", "type", "operation", "error_type", "rejection_code"}},
-	"apiserver_admission_webhook_fail_open_count": {"Counter", []string{"name", "type"}},
-	"apiserver_admission_webhook_admission_duration_seconds": {"Histogram",
-		[]string{"name", "type", "operation", "rejected"}},
+	"apiserver_admission_webhook_rejection_count": {kind: "Counter",
+		labels: []string{"name", "type", "operation", "error_type", "rejection_code"}},
+	"apiserver_admission_webhook_fail_open_count": {kind: "Counter",
+		labels: []string{"name", "type"}},
+	"apiserver_admission_webhook_admission_duration_seconds": {kind: "Histogram",
+		labels: []string{"name", "type", "operation", "rejected"}},
 }
 
 // options reads prometheus.CounterOpts and the like.
-func options(e ast.Expr) (name, kind string) {
+func options(e ast.Expr) (name, kind, help string) {
 	literal, ok := e.(*ast.CompositeLit)
 	if !ok {
-		return "", ""
+		return "", "", ""
 	}
 	what, ok := literal.Type.(*ast.SelectorExpr)
 	if !ok || !strings.HasSuffix(what.Sel.Name, "Opts") {
-		return "", ""
+		return "", "", ""
 	}
 	for _, field := range literal.Elts {
-		pair, ok := field.(*ast.KeyValueExpr)
-		if ok && pair.Key.(*ast.Ident).Name == "Name" {
-			if names := texts([]ast.Expr{pair.Value}); len(names) == 1 {
-				name = names[0]
+		if pair, ok := field.(*ast.KeyValueExpr); ok {
+			switch text := strings.Join(texts([]ast.Expr{pair.Value}), ""); pair.Key.(*ast.Ident).Name {
+			case "Name":
+				name = text
+			case "Help":
+				help = text
 			}
 		}
 	}
-	return name, strings.TrimSuffix(what.Sel.Name, "Opts")
+	return name, strings.TrimSuffix(what.Sel.Name, "Opts"), help
 }
 
 // texts lists the strings that stand in expressions.
@@ -111,6 +115,8 @@ func texts(expressions []ast.Expr) []string {
 			}
 		case *ast.CompositeLit:
 			all = append(all, texts(e.Elts)...)
+		case *ast.BinaryExpr: // a sum of strings
+			all = append(all, texts([]ast.Expr{e.X, e.Y})...)
 		}
 	}
 	return all
@@ -256,7 +262,7 @@ var variable = regexp.MustCompile(`\$labels\.(\w+)|\{\{(\w+)\}\}`)
 // TestAlertsSayWhatToDo, and name only labels that their expressions leave.
 func TestAlertsSayWhatToDo(t *testing.T) {
 	t.Parallel()
-	events := eventReasons(t)
+	events := events(t)
 	for _, r := range everyAlert(t) {
 		text := r.Annotations["summary"] + r.Annotations["description"]
 		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) ||
@@ -270,7 +276,7 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 		}
 		for _, reason := range regexp.MustCompile(`\bSidecar[A-Z][a-zA-Z]+`).FindAllString(text,
 			-1) {
-			if !events[reason] {
+			if _, ok := events[reason]; !ok {
 				t.Errorf("%s: no Event has the reason %s", r.Alert, reason)
 			}
 		}
@@ -293,23 +299,6 @@ func TestNodesThatAreNotAmiss(t *testing.T) {
 		return
 	}
 	t.Error("there is no alert about nodes")
-}
-
-// eventReasons are those that the programs' source has.
-func eventReasons(t *testing.T) map[string]bool {
-	t.Helper()
-	all := map[string]bool{}
-	for _, file := range sources(t) {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, match := range regexp.MustCompile(`"(Sidecar[A-Z][a-zA-Z]+)"`).
-			FindAllStringSubmatch(string(data), -1) {
-			all[match[1]] = true
-		}
-	}
-	return all
 }
 
 // TestDashboardFits holds panels apart.

@@ -27,8 +27,11 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/injector/server"
 )
 
-// configurationRefused is the reason of Events about a configuration that is not in force.
-const configurationRefused = "SidecarConfigurationRefused"
+// The reason of Events of the injector. What is above it stands in docs/signals.md.
+const (
+	// on the injector's pod: its configuration could not be loaded; the last good one is in force
+	configurationRefused = "SidecarConfigurationRefused"
+)
 
 // gcPercent lets garbage grow to three times of what is in use. A replica has little in use: at the
 // usual 100 it collects many times a second, and answers wait for it. The 99th percentile was 55 ms

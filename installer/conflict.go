@@ -12,6 +12,12 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/reconcile"
 )
 
+// The reason of Events about the Node. What is above it stands in docs/signals.md.
+const (
+	// on the Node: another writer takes the entry out of the chain again and again
+	chainConflict = "SidecarChainConflict"
+)
+
 // steady is what a node is shown to be in while another writer goes on: not ready, until our work
 // has stood for a while.
 func (d *daemon) steady(now reconcile.State) reconcile.State {
@@ -49,7 +55,7 @@ func (d *daemon) checkConflict(ctx context.Context) time.Duration {
 	d.log.Warn("lost place in chain", zap.String("path", path),
 		zap.String("reason", string(found.Why)), zap.Duration("pause", pause))
 	if d.conflict.Lasting() {
-		d.events.Warn(d.reference(), "SidecarChainConflict", fmt.Sprintf("%s: %s; another writer "+
+		d.events.Warn(d.reference(), chainConflict, fmt.Sprintf("%s: %s; another writer "+
 			"does this again and again; %s", path, found.Text, reconcile.Remedy(conf, found.File)))
 	}
 	if pause == 0 {

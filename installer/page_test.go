@@ -35,7 +35,7 @@ The variable of ` + "`--conf-dir`" + ` is ` + "`SIDECAR_CNI_CONF_DIR`" + `. The 
 | ` + "`withdraw`" + ` | takes all nodes out, before the DaemonSet is deleted |
 | ` + "`log-level LEVEL`" + ` | has the daemon in the same pod log from another level on, until it ends: ` + "`kubectl exec POD -- /sidecar-cni-installer log-level debug`" + ` |
 
-SIGHUP asks a running daemon for a pass and a look at the pods.
+SIGHUP asks a running daemon for a pass and a look at the pods. Its Events and metrics are in [signals.md](signals.md).
 `
 
 	reasonsHead = `

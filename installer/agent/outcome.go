@@ -20,10 +20,11 @@ import (
 )
 
 // eventReasons are what `kubectl describe pod` shows of a command that failed. Others name no pod.
+// What is behind each stands in docs/signals.md.
 var eventReasons = map[string]string{
-	"ADD":   "SidecarRedirectFailed",
-	"CHECK": "SidecarCheckFailed",
-	"DEL":   "SidecarReleaseFailed",
+	"ADD":   "SidecarRedirectFailed", // the plugin refused the pod, which does not start
+	"CHECK": "SidecarCheckFailed",    // the runtime asked: the pod's rules differ, or were not read
+	"DEL":   "SidecarReleaseFailed",  // the plugin could not clean up behind a pod that ends
 }
 
 // outcome goes on when its client has hung up, which is what the plugin does.
@@ -40,11 +41,11 @@ func (s *Server) outcome(w http.ResponseWriter, r *http.Request) {
 }
 
 // Bypassed is the reason of Events about a part of a pod's traffic that is not redirected.
-const Bypassed = "SidecarBypassed"
+const Bypassed = "SidecarBypassed" // a part of the pod's traffic is not redirected
 
 // InitRestored is the reason of Events about a pod that starts with istio-init, though our webhook
 // had removed it.
-const InitRestored = "SidecarInitRestored"
+const InitRestored = "SidecarInitRestored" // another webhook added istio-init again, behind ours
 
 const restoredMessage = "the pod starts with istio-init, which redirects its traffic: our " +
 	"webhook had removed it, and a webhook that is called later added it again. Have that one " +

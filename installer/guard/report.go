@@ -12,10 +12,11 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 )
 
-// The reasons of Events, as `kubectl describe pod` shows them.
+// The reasons of Events, as `kubectl describe pod` shows them. What is behind each stands in
+// docs/signals.md.
 const (
-	startRefused  = "SidecarStartRefused"
-	guardRedirect = "SidecarRedirectedByGuard"
+	startRefused  = "SidecarStartRefused"      // the guard refused the pod, which does not start
+	guardRedirect = "SidecarRedirectedByGuard" // the plugin missed it, the guard redirected it
 )
 
 var redirectedWhen = map[moment]string{

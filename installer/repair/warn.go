@@ -6,15 +6,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The reasons of Events, as `kubectl describe pod` shows them.
+// The reasons of Events, as `kubectl describe pod` shows them. What is behind each stands in
+// docs/signals.md.
 const (
-	notRedirected = "SidecarNotRedirected"
-	repairedLate  = "SidecarRedirectedLate"
-	repairFailed  = "SidecarRepairFailed"
-	evictedPod    = "SidecarPodEvicted"
-	rulesAltered  = "SidecarRulesAltered"
-	rulesForeign  = "SidecarRulesForeign"
-	leftAlone     = "SidecarNamespaceExcluded"
+	notRedirected = "SidecarNotRedirected"     // the pod runs without redirection
+	repairedLate  = "SidecarRedirectedLate"    // the pod started without redirection; it has it now
+	repairFailed  = "SidecarRepairFailed"      // the pod could be neither redirected nor evicted
+	evictedPod    = "SidecarPodEvicted"        // the pod ran without redirection: it was evicted
+	rulesAltered  = "SidecarRulesAltered"      // the pod's rules are not those that were programmed
+	rulesForeign  = "SidecarRulesForeign"      // another tool, version or backend redirects the pod
+	leftAlone     = "SidecarNamespaceExcluded" // it has a sidecar, and its namespace is excluded
 )
 
 // warn writes the Event about a pod. What somebody may have wanted is reported once, what is wrong
