@@ -25,8 +25,6 @@ const (
 	structPiece   = 128 // bytes of a structure, squared: an item in its String
 	textPiece     = 16  // bytes of text that are as much work as one item
 	variablePiece = 16  // variables that are passed on the way to another one: as much work
-	printedItem   = 24  // bytes that an item without text takes at most when it is printed
-	widestEscape  = 6   // bytes that one byte takes at most when it is quoted
 )
 
 // run keeps the books of one execution.
@@ -157,19 +155,49 @@ func (s *size) measureOther(v reflect.Value, depth int) error {
 			}
 		}
 		return nil
+	case reflect.Pointer:
+		if v.IsNil() || v.Type().Elem().Kind() == reflect.Struct {
+			return s.add(1, 0)
+		}
+		return s.measure(v.Elem().Interface(), depth+1)
+	case reflect.Complex64, reflect.Complex128:
+		return s.add(2, 0)
 	default:
 		return s.add(1, 0)
 	}
 }
 
-// call calls a function within the bounds. The arguments are of the types of its parameters, those
-// of a variadic parameter one by one.
-func (r *run) call(f function, args []reflect.Value) (result reflect.Value, err error) {
-	if len(args) > maxArguments {
-		return result, fmt.Errorf("has %d arguments: want at most %d", len(args), maxArguments)
+// arguments are those of a call, of the types of the function's parameters, those of a variadic
+// parameter one by one.
+type arguments struct {
+	values []reflect.Value
+	sizes  []size // of each value
+}
+
+// text is an argument that is text; empty if it is none.
+func (a arguments) text(i int) string {
+	if v := concrete(a.values[i]); v.Kind() == reflect.String {
+		return v.String()
 	}
-	if err := r.weigh(args); err != nil {
+	return ""
+}
+
+// call calls a function within the bounds. What the arguments cost is asked of what is given to the
+// function, with no pointer in front of it; before that they are weighed, which ends for a map that
+// contains itself.
+func (r *run) call(f function, values []reflect.Value) (result reflect.Value, err error) {
+	if len(values) > maxArguments {
+		return result, fmt.Errorf("has %d arguments: want at most %d", len(values), maxArguments)
+	}
+	sizes, err := r.weigh(values)
+	if err != nil {
 		return result, err
+	}
+	args := arguments{values, sizes}
+	if f.printsText {
+		if err := r.makePlain(args); err != nil {
+			return result, err
+		}
 	}
 	if f.cost != nil {
 		cost, err := f.cost(args)
@@ -180,13 +208,8 @@ func (r *run) call(f function, args []reflect.Value) (result reflect.Value, err 
 			return result, err
 		}
 	}
-	if f.printsText {
-		if err := r.makePlain(args); err != nil {
-			return result, err
-		}
-	}
 	result, err = safely(func() (reflect.Value, error) {
-		out := reflect.ValueOf(f.value).Call(args)
+		out := reflect.ValueOf(f.value).Call(values)
 		if len(out) == 2 && !out[1].IsNil() {
 			return out[0], out[1].Interface().(error)
 		}
@@ -195,33 +218,33 @@ func (r *run) call(f function, args []reflect.Value) (result reflect.Value, err 
 	if err != nil {
 		return result, err
 	}
-	return result, r.weigh([]reflect.Value{result})
+	_, err = r.weigh([]reflect.Value{result})
+	return result, err
 }
 
 // weigh counts arguments or a result as work, and refuses what is too large.
-func (r *run) weigh(values []reflect.Value) error {
-	var s size
-	for _, v := range values {
-		if v.Kind() == reflect.Interface {
-			v = v.Elem()
+func (r *run) weigh(values []reflect.Value) ([]size, error) {
+	var total size
+	sizes := make([]size, len(values))
+	for i, v := range values {
+		if err := sizes[i].measureValue(concrete(v)); err != nil {
+			return nil, err
 		}
-		if !v.IsValid() {
-			continue
-		}
-		switch v.Kind() {
-		case reflect.String:
-			if err := s.add(1, v.Len()); err != nil {
-				return err
-			}
-		case reflect.Map, reflect.Slice, reflect.Array:
-			if err := s.measure(v.Interface(), 0); err != nil {
-				return err
-			}
-		default:
-			s.items++
+		if err := total.add(sizes[i].items, sizes[i].text); err != nil {
+			return nil, err
 		}
 	}
-	return r.spend(callWork + s.items + s.text/textPiece)
+	return sizes, r.spend(callWork + total.items + total.text/textPiece)
+}
+
+// measureValue is measure without a copy of what is a structure.
+func (s *size) measureValue(v reflect.Value) error {
+	switch v.Kind() {
+	case reflect.Map, reflect.Slice, reflect.Array:
+		return s.measure(v.Interface(), 0)
+	default:
+		return s.measureOther(v, 0)
+	}
 }
 
 // safely makes a mistake of a panic. Many of sprig's functions panic about what they do not accept.

@@ -10,7 +10,7 @@ import (
 
 // sprigCosts are the costs of those functions that do more work, or yield more, than they are
 // given, by their names.
-var sprigCosts = map[string]func([]reflect.Value) (int, error){
+var sprigCosts = map[string]func(arguments) (int, error){
 	"repeat":    costOfRepeat,
 	"nindent":   costOfIndent,
 	"wrap":      costOfWrap,
@@ -78,19 +78,8 @@ const (
 	classWork   = 100 // such as \pL: it has hundreds of ranges
 )
 
-func fixed(work int) func([]reflect.Value) (int, error) {
-	return func([]reflect.Value) (int, error) { return work, nil }
-}
-
-// text is an argument that is text; empty if it is none.
-func text(v reflect.Value) string {
-	if v.Kind() == reflect.Interface {
-		v = v.Elem()
-	}
-	if v.Kind() == reflect.String {
-		return v.String()
-	}
-	return ""
+func fixed(work int) func(arguments) (int, error) {
+	return func(arguments) (int, error) { return work, nil }
 }
 
 // atMost refuses a text that would be a times b bytes long.
@@ -102,48 +91,48 @@ func atMost(a, b int) (int, error) {
 	return 0, nil
 }
 
-func costOfRepeat(args []reflect.Value) (int, error) {
-	if args[0].Int() < 0 {
-		return 0, fmt.Errorf("want a number that is not negative, got %d", args[0].Int())
+func costOfRepeat(args arguments) (int, error) {
+	if args.values[0].Int() < 0 {
+		return 0, fmt.Errorf("want a number that is not negative, got %d", args.values[0].Int())
 	}
-	return atMost(int(args[0].Int()), max(1, len(text(args[1]))))
+	return atMost(int(args.values[0].Int()), max(1, len(args.text(1))))
 }
 
-func costOfIndent(args []reflect.Value) (int, error) {
-	if args[0].Int() < 0 {
-		return 0, fmt.Errorf("want a number that is not negative, got %d", args[0].Int())
+func costOfIndent(args arguments) (int, error) {
+	if args.values[0].Int() < 0 {
+		return 0, fmt.Errorf("want a number that is not negative, got %d", args.values[0].Int())
 	}
-	return atMost(int(args[0].Int()), 2+strings.Count(text(args[1]), "\n"))
+	return atMost(int(args.values[0].Int()), 2+strings.Count(args.text(1), "\n"))
 }
 
 // costOfWrap is of wrap LENGTH TEXT and wrapWith LENGTH SEPARATOR TEXT. Each byte of the text can
 // be a line of its own.
-func costOfWrap(args []reflect.Value) (int, error) {
+func costOfWrap(args arguments) (int, error) {
 	separator := 1
-	if len(args) > 2 {
-		separator = max(1, len(text(args[1])))
+	if len(args.values) > 2 {
+		separator = max(1, len(args.text(1)))
 	}
-	return atMost(len(text(args[len(args)-1])), separator)
+	return atMost(len(args.text(len(args.values)-1)), separator)
 }
 
-func costOfReplace(args []reflect.Value) (int, error) {
-	old, replacement, source := text(args[0]), text(args[1]), text(args[2])
+func costOfReplace(args arguments) (int, error) {
+	old, replacement, source := args.text(0), args.text(1), args.text(2)
 	return atMost(strings.Count(source, old), len(replacement))
 }
 
-func costOfJoin(args []reflect.Value) (int, error) {
-	list := args[1]
+func costOfJoin(args arguments) (int, error) {
+	list := args.values[1]
 	if list.Kind() == reflect.Interface {
 		list = list.Elem()
 	}
 	if list.Kind() != reflect.Slice {
 		return 0, nil
 	}
-	return atMost(list.Len(), len(text(args[0])))
+	return atMost(list.Len(), len(args.text(0)))
 }
 
-func costOfSplit(args []reflect.Value) (int, error) {
-	if strings.Count(text(args[len(args)-1]), text(args[0])) > maxItems {
+func costOfSplit(args arguments) (int, error) {
+	if strings.Count(args.text(len(args.values)-1), args.text(0)) > maxItems {
 		return 0, fmt.Errorf("would yield over %d items: shorten the text", maxItems)
 	}
 	return 0, nil
@@ -151,8 +140,8 @@ func costOfSplit(args []reflect.Value) (int, error) {
 
 // costOfUntil is of until and seq too. The limits are far below those of the numbers, since sprig
 // goes round for ever where a sum passes them.
-func costOfUntil(args []reflect.Value) (int, error) {
-	for _, arg := range args {
+func costOfUntil(args arguments) (int, error) {
+	for _, arg := range args.values {
 		if n := arg.Int(); n > maxItems || n < -maxItems {
 			return 0, fmt.Errorf("want numbers up to %d, got %d", maxItems, n)
 		}
@@ -161,25 +150,20 @@ func costOfUntil(args []reflect.Value) (int, error) {
 }
 
 // costOfPairs is of functions that compare each item with each.
-func costOfPairs(args []reflect.Value) (int, error) {
-	var list, others size
-	if err := list.measure(args[0].Interface(), 0); err != nil {
-		return 0, err
+func costOfPairs(args arguments) (int, error) {
+	list, others := args.sizes[0].items, 0
+	for _, other := range args.sizes[1:] {
+		others += other.items
 	}
-	for _, arg := range args[1:] {
-		if err := others.measure(arg.Interface(), 0); err != nil {
-			return 0, err
-		}
-	}
-	if len(args) == 1 {
+	if len(args.sizes) == 1 {
 		others = list
 	}
-	return list.items * others.items, nil
+	return list * others, nil
 }
 
 // onlyTrees refuses maps with structures in them: those are the mesh's own, and would change.
-func onlyTrees(args []reflect.Value) (int, error) {
-	for _, arg := range args {
+func onlyTrees(args arguments) (int, error) {
+	for _, arg := range args.values {
 		if arg.Kind() == reflect.Interface {
 			arg = arg.Elem()
 		}
@@ -197,9 +181,9 @@ func onlyTrees(args []reflect.Value) (int, error) {
 }
 
 // textKeys refuses structures as keys, of which sprig would take the addresses.
-func textKeys(args []reflect.Value) (int, error) {
-	for i := 0; i < len(args); i += 2 {
-		switch args[i].Elem().Kind() {
+func textKeys(args arguments) (int, error) {
+	for i := 0; i < len(args.values); i += 2 {
+		switch args.values[i].Elem().Kind() {
 		case reflect.Struct, reflect.Pointer, reflect.Map, reflect.Slice:
 			return 0, fmt.Errorf("want text as key %d", i/2+1)
 		default:
@@ -208,12 +192,12 @@ func textKeys(args []reflect.Value) (int, error) {
 	return 0, nil
 }
 
-func costOfDecimals(args []reflect.Value) (int, error) { return len(args) * decimalWork, nil }
+func costOfDecimals(args arguments) (int, error) { return len(args.values) * decimalWork, nil }
 
 // costOfEqual is of functions that compare one value with another, or with each item of a list.
-func costOfEqual(args []reflect.Value) (int, error) {
+func costOfEqual(args arguments) (int, error) {
 	work := equalWork
-	for _, arg := range args {
+	for _, arg := range args.values {
 		work += sizeOf(arg) / textPiece
 		if list := concrete(arg); list.Kind() == reflect.Slice {
 			for i := range list.Len() {
@@ -225,13 +209,13 @@ func costOfEqual(args []reflect.Value) (int, error) {
 }
 
 // costOfCutset is of trimAll CUTSET TEXT, which looks for each character of the one in the other.
-func costOfCutset(args []reflect.Value) (int, error) {
-	return len(text(args[0])) / textPiece * len(text(args[1])) / textPiece, nil
+func costOfCutset(args arguments) (int, error) {
+	return len(args.text(0)) / textPiece * len(args.text(1)) / textPiece, nil
 }
 
 // costOfPorts is of the ports of containers, of which a container can have many.
-func costOfPorts(args []reflect.Value) (int, error) {
-	containers, _ := reflect.TypeAssert[[]corev1.Container](args[0])
+func costOfPorts(args arguments) (int, error) {
+	containers, _ := reflect.TypeAssert[[]corev1.Container](args.values[0])
 	work := 0
 	for _, c := range containers {
 		work += len(c.Ports)
@@ -240,8 +224,8 @@ func costOfPorts(args []reflect.Value) (int, error) {
 }
 
 // costOfTexts is of a list whose items become text.
-func costOfTexts(args []reflect.Value) (int, error) {
-	list, work := concrete(args[0]), 0
+func costOfTexts(args arguments) (int, error) {
+	list, work := concrete(args.values[0]), 0
 	if list.Kind() != reflect.Slice {
 		return workOfPlain(list), nil
 	}
@@ -252,68 +236,4 @@ func costOfTexts(args []reflect.Value) (int, error) {
 		}
 	}
 	return work, nil
-}
-
-// costOfPrintf refuses what would print too much: each verb can print the largest argument, with
-// every byte escaped and each item in the widest field that the format asks for. It refuses %p,
-// which prints addresses.
-func costOfPrintf(args []reflect.Value) (int, error) {
-	format := text(args[0])
-	largest, items := 0, 1
-	for _, arg := range args[1:] {
-		var s size
-		if err := s.measure(arg.Interface(), 0); err != nil {
-			return 0, err
-		}
-		largest = max(largest, s.text*widestEscape+s.items*printedItem)
-		items = max(items, s.items)
-	}
-	total := len(format)
-	for i := 0; i < len(format); i++ {
-		if format[i] != '%' {
-			continue
-		}
-		flags := strings.IndexFunc(format[i+1:], func(r rune) bool {
-			return !strings.ContainsRune("+-# 0123456789.*[]", r)
-		})
-		if flags < 0 {
-			break
-		}
-		verb := format[i+1+flags]
-		if verb == 'p' {
-			return 0, fmt.Errorf("has no verb %%p: addresses are not the same twice")
-		}
-		total += largest + items*widestField(format[i+1:i+1+flags], args[1:])
-		i += 1 + flags
-		if total > maxText*widestEscape {
-			return 0, fmt.Errorf("would yield over %d bytes: shorten the format", maxText)
-		}
-	}
-	return total / textPiece, nil
-}
-
-// widestField is the largest number of a verb's flags, or among the arguments if one of these is
-// the width.
-func widestField(flags string, args []reflect.Value) int {
-	widest, number := 0, 0
-	for _, r := range flags {
-		if r < '0' || r > '9' {
-			number = 0
-			continue
-		}
-		number = min(number*10+int(r-'0'), maxText*widestEscape)
-		widest = max(widest, number)
-	}
-	if !strings.Contains(flags, "*") {
-		return widest
-	}
-	for _, arg := range args {
-		if arg.Kind() == reflect.Interface {
-			arg = arg.Elem()
-		}
-		if arg.CanInt() {
-			widest = max(widest, int(min(max(arg.Int(), -arg.Int()), maxText*widestEscape)))
-		}
-	}
-	return widest
 }

@@ -160,12 +160,13 @@ func unbounded(f function) reflect.Value {
 				args = append(args, rest.Index(i))
 			}
 		}
-		var err error
-		if f.cost != nil {
-			_, err = f.cost(args)
-		}
+		sizes, err := (&run{}).weigh(args)
+		given := arguments{args, sizes}
 		if err == nil && f.printsText {
-			err = (&run{}).makePlain(args)
+			err = (&run{}).makePlain(given)
+		}
+		if err == nil && f.cost != nil {
+			_, err = f.cost(given)
 		}
 		result := reflect.Zero(out[0])
 		if err == nil {

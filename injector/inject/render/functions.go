@@ -3,7 +3,6 @@ package render
 import (
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -26,7 +25,7 @@ type function struct {
 
 	// cost is the work of a call beyond looking at the arguments and the result, or the reason why
 	// there is too much of it. It is asked before the call. nil: none.
-	cost func(args []reflect.Value) (int, error)
+	cost func(args arguments) (int, error)
 
 	// printsText means that arguments of any type become text as Go prints them.
 	printsText bool

@@ -119,6 +119,7 @@ var functionTests = []struct {
 	{"values in order of the keys", "values (dict `b` 1 `a` 2 `c` 3) | join `,`", "2,1,3"},
 	{"sortAlpha", "sortAlpha (list `b` `a` 1) | join `,`", "1,a,b"},
 	{"printf", "printf `istio.%s-%03d%%` .Spec.ServiceAccountName 7", "istio.sleeper-007%"},
+	{"printf of a percent sign", "printf `100%%p`", "100%p"},
 	{"print", "print `a` 1 2 `b`", "a1 2b"},
 	{"println", "println `a`", "a\n"},
 	{"html", "html `<`", "&lt;"},

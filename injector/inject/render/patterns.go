@@ -9,21 +9,21 @@ import (
 )
 
 // costOfMatch is of a regular expression that is looked for once.
-func costOfMatch(args []reflect.Value) (int, error) {
-	work, each, err := costOfPattern(text(args[0]))
-	return work + each*pieces(text(args[1])), err
+func costOfMatch(args arguments) (int, error) {
+	work, each, err := costOfPattern(args.text(0))
+	return work + each*pieces(args.text(1)), err
 }
 
 // costOfMatches is of one of which all matches are looked for. Each search can look at all that is
 // left of the text, however short its match is, so that the searches are counted one by one.
-func costOfMatches(args []reflect.Value) (int, error) {
-	pattern, subject := text(args[0]), text(args[1])
+func costOfMatches(args arguments) (int, error) {
+	pattern, subject := args.text(0), args.text(1)
 	work, each, err := costOfPattern(pattern)
 	if err != nil {
 		return 0, err
 	}
-	if len(args) > 2 && args[2].Kind() == reflect.String {
-		if _, err := atMost(len(subject)+1, len(text(args[2]))); err != nil {
+	if len(args.values) > 2 && args.values[2].Kind() == reflect.String {
+		if _, err := atMost(len(subject)+1, len(args.text(2))); err != nil {
 			return 0, err
 		}
 	}
@@ -64,13 +64,13 @@ func costOfPattern(pattern string) (compile, each int, err error) {
 func pieces(text string) int { return 1 + len(text)/textPiece }
 
 // costOfVersion grows with the text, which can be a list of constraints.
-func costOfVersion(args []reflect.Value) (int, error) {
+func costOfVersion(args arguments) (int, error) {
 	work := versionWork
-	for _, arg := range args {
-		if len(text(arg)) > maxVersion {
+	for i := range args.values {
+		if len(args.text(i)) > maxVersion {
 			return 0, fmt.Errorf("want a version of at most %d bytes", maxVersion)
 		}
-		work += len(text(arg))
+		work += len(args.text(i))
 	}
 	return work, nil
 }

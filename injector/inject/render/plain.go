@@ -18,7 +18,7 @@ func (r *run) show(expression *parse.PipeNode, v reflect.Value) error {
 		return err
 	}
 	if kind := concrete(v).Kind(); kind == reflect.Map || kind == reflect.Slice {
-		if err := r.weigh([]reflect.Value{v}); err != nil {
+		if _, err := r.weigh([]reflect.Value{v}); err != nil {
 			return aboutPrinted(expression, err)
 		}
 	}
@@ -41,8 +41,8 @@ func aboutPrinted(expression *parse.PipeNode, err error) error {
 }
 
 // makePlain replaces arguments of any type by what can be printed of them.
-func (r *run) makePlain(args []reflect.Value) error {
-	for i, arg := range args {
+func (r *run) makePlain(args arguments) error {
+	for i, arg := range args.values {
 		if arg.Kind() != reflect.Interface || arg.IsNil() {
 			continue
 		}
@@ -53,9 +53,12 @@ func (r *run) makePlain(args []reflect.Value) error {
 		if err != nil {
 			return err
 		}
-		args[i] = reflect.Zero(arg.Type())
+		args.values[i] = reflect.Zero(arg.Type())
 		if value != nil {
-			args[i] = reflect.ValueOf(value)
+			args.values[i] = reflect.ValueOf(value)
+		}
+		if text, ok := value.(string); ok {
+			args.sizes[i] = size{1, len(text)}
 		}
 	}
 	return nil
