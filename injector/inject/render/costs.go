@@ -28,6 +28,7 @@ var sprigCosts = map[string]func(arguments) (int, error){
 	"dict": textKeys,
 
 	"trimAll": costOfCutset,
+	"trimall": costOfCutset,
 
 	"uniq":        costOfPairs,
 	"mustUniq":    costOfPairs,

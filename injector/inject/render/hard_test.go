@@ -2,8 +2,11 @@ package render
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/Masterminds/sprig/v3"
 )
 
 // Each of these is small and was cheap, and took seconds, gigabytes or for ever.
@@ -43,6 +46,8 @@ func TestCheapTemplatesThatWereDear(t *testing.T) {
 		{"sorting a large text", "{{ $l := list (repeat 900000 `x`) }}" + often("sortAlpha $l"),
 			steps},
 		{"a large cutset", "{{ trimAll (repeat 100000 `é`) (repeat 100000 `a`) }}", steps},
+		{"a large cutset by the old name",
+			"{{ trimall (print (repeat 100000 `é`) `a`) (repeat 300000 `a`) }}", steps},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -55,6 +60,26 @@ func TestCheapTemplatesThatWereDear(t *testing.T) {
 		})
 	}
 }
+
+// Functions of sprig that do the same work, under two names, cost the same. Some are one function
+// of Go, and some are two whose names differ by case or by a must.
+func TestFunctionsThatAreEqualCostTheSame(t *testing.T) {
+	t.Parallel()
+	all := sprig.TxtFuncMap()
+	codes, names := map[uintptr]string{}, map[string]string{}
+	for _, name := range sprigFunctions {
+		code := reflect.ValueOf(all[name]).Pointer()
+		plain := strings.ToLower(strings.TrimPrefix(name, "must"))
+		for _, other := range []string{codes[code], names[plain]} {
+			if other != "" && costOf(name) != costOf(other) {
+				t.Errorf("%s and %s are equal and their costs are not", name, other)
+			}
+		}
+		codes[code], names[plain] = name, name
+	}
+}
+
+func costOf(name string) uintptr { return reflect.ValueOf(sprigCosts[name]).Pointer() }
 
 // What people write stays within the bounds.
 func TestUsualTextsAreFarFromTheBounds(t *testing.T) {
