@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
+	"strings"
 	"text/template/parse"
 )
 
@@ -247,11 +248,13 @@ func (s *size) measureValue(v reflect.Value) error {
 	}
 }
 
-// safely makes a mistake of a panic. Many of sprig's functions panic about what they do not accept.
+// safely makes a mistake of a panic. Many of sprig's functions panic about what they do not accept,
+// and some let Go do so.
 func safely(call func() (reflect.Value, error)) (result reflect.Value, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("%v", r)
+			cause := strings.TrimPrefix(fmt.Sprint(r), "runtime error: ")
+			err = fmt.Errorf("does not accept what it is given: %s", cause)
 		}
 	}()
 	return call()

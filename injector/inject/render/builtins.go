@@ -19,7 +19,7 @@ var builtins = map[string]builtin{
 	}},
 	"len":   {1, 1, length},
 	"index": {1, -1, index},
-	"eq":    {1, -1, equalsAny},
+	"eq":    {2, -1, equalsAny},
 	"ne":    {2, 2, differs},
 	"lt":    {2, 2, ordered("lt", func(order int) bool { return order < 0 })},
 	"le":    {2, 2, ordered("le", func(order int) bool { return order <= 0 })},

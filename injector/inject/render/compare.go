@@ -2,22 +2,16 @@ package render
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"reflect"
 	"strings"
 )
 
-var errFewArguments = errors.New("want two values to compare")
-
 // The comparisons count long texts as work, and compare numbers of all types, where text/template
 // tells 1 from 1.0.
 
 func equalsAny(r *run, args []reflect.Value) (result reflect.Value, err error) {
-	if len(args) < 2 {
-		return result, named("eq", errFewArguments)
-	}
 	equal := false
 	for _, other := range args[1:] {
 		if equal, err = r.equal(args[0], other); equal || err != nil {

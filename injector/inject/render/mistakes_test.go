@@ -77,7 +77,8 @@ func TestMistakes(t *testing.T) {
 		{"ordering what has no order", "{{ if lt .Values.unset 1 }}{{ end }}",
 			"line 1: function lt: cannot compare what is not set with int"},
 		{"comparing one", "{{ if eq 1 }}{{ end }}",
-			"line 1: function eq: want two values to compare"},
+			"line 1: eq: wrong number of args for eq: want at least 2 got 1; " +
+				"docs/inject.md has each function's arguments"},
 		{"comparing maps", "{{ if eq (dict) (dict) }}{{ end }}",
 			"line 1: function eq: cannot compare map[string]interface {} with " +
 				"map[string]interface {}"},
@@ -92,7 +93,9 @@ func TestMistakes(t *testing.T) {
 			"line 1: .Revision: want a list, a map or a number to range over, got string"},
 		{"a function that fails", "{{ fail `no image` }}", "line 1: function fail: no image"},
 		{"a function that panics", "{{ div 1 0 }}",
-			"line 1: function div: runtime error: integer divide by zero"},
+			"line 1: function div: does not accept what it is given: integer divide by zero"},
+		{"a function that panics on purpose", "{{ append (dict) 1 }}",
+			"line 1: function append: does not accept what it is given: Cannot push on type map"},
 		{"JSON that is none", "{{ fromJSON `{` }}",
 			"line 1: function fromJSON: want JSON: unexpected end of JSON input"},
 		{"networks that are no JSON", "{{ appendMultusNetwork `[{]` `a` }}",

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/mesh"
 )
 
@@ -16,7 +18,9 @@ func workOf(t *testing.T, text string) int {
 		t.Fatal(err)
 	}
 	data := sample(t)
-	data.ObjectMeta.Annotations = map[string]string{"a": strings.Repeat("x", 20*structPiece)}
+	large := strings.Repeat("x", 20*structPiece)
+	data.ObjectMeta.Annotations = map[string]string{"a": large}
+	data.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "a", Value: large}}
 	r := &run{name: template.name, trees: template.trees, functions: template.functions}
 	err = r.template(template.trees[sourceName], reflect.ValueOf(template.fields(data)))
 	if err != nil {
@@ -29,6 +33,8 @@ func workOf(t *testing.T, text string) int {
 func TestWork(t *testing.T) {
 	t.Parallel()
 	const structure = 400 // at least, for the metadata's String
+	const compared = 20 * structPiece / textPiece
+	const variable = "{{ $e := index (index .Spec.Containers 0).Env 0 }}"
 	declarations := strings.Repeat("{{ $x := 1 }}", 4*variablePiece)
 	for _, test := range []struct {
 		name, text, without string
@@ -56,6 +62,17 @@ func TestWork(t *testing.T) {
 			structure, 2 * structure},
 		{"structures that are sorted", "{{ $x := sortAlpha (list .ObjectMeta .ObjectMeta) }}",
 			"{{ $x := sortAlpha (list 1 1) }}", 2 * structure, 4 * structure},
+		{"structures that are compared", variable + "{{ $x := eq $e $e }}",
+			variable + "{{ $x := eq 1 1 }}", compared, compared + 20},
+		{"a deep comparison", "{{ $x := deepEqual 1 1 }}", "{{ $x := hasPrefix `a` `a` }}",
+			equalWork, equalWork},
+		{"a deep comparison of structures", "{{ $x := deepEqual .ObjectMeta .ObjectMeta }}",
+			"{{ $x := deepEqual 1 1 }}", 2 * compared, 2*compared + 20},
+		{"a search in a list", "{{ $x := has .ObjectMeta (list .ObjectMeta .ObjectMeta) }}",
+			"{{ $x := has 1 (list 1 1) }}", 3 * compared, 3*compared + 20},
+		{"a search in a list by the other name",
+			"{{ $x := mustHas .ObjectMeta (list .ObjectMeta .ObjectMeta) }}",
+			"{{ $x := mustHas 1 (list 1 1) }}", 3 * compared, 3*compared + 20},
 	} {
 		got := workOf(t, test.text)
 		if test.without != "" {
@@ -80,7 +97,7 @@ func TestMethodsThatPanic(t *testing.T) {
 	t.Parallel()
 	var proxy *mesh.ProxyConfig
 	_, _, err := (&run{}).method(reflect.ValueOf(proxy), "ServiceCluster")
-	if err == nil || !strings.HasPrefix(err.Error(), "method ServiceCluster: runtime error: ") {
+	if err == nil || !strings.HasPrefix(err.Error(), "method ServiceCluster: does not accept what it is given: invalid memory address") {
 		t.Errorf("got %v", err)
 	}
 }
