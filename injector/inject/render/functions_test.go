@@ -54,6 +54,8 @@ var functionTests = []struct {
 		`[{"name":"one"}, {"name": "istio-cni", "namespace": "default"}]`},
 	{"appendMultusNetwork to JSON without a namespace", "appendMultusNetwork `[]` `istio-cni`",
 		`[{"name": "istio-cni"}]`},
+	{"appendMultusNetwork to JSON of what Go escapes in another way",
+		"appendMultusNetwork `[]` \"n/\\a\"", `[{"name": "\u0007", "namespace": "n"}]`},
 	{"appendMultusNetwork to JSON twice",
 		"appendMultusNetwork `[{\"name\":\"n\",\"namespace\":\"d\"}]` `d/n`",
 		`[{"name":"n","namespace":"d"}]`},

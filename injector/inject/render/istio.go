@@ -110,16 +110,22 @@ func appendToJSON(networks, network string) (string, error) {
 			return networks, nil
 		}
 	}
-	added := fmt.Sprintf(`{"name": %q}`, name)
+	added := `{"name": ` + quoteJSON(name)
 	if namespace != "" {
-		added = fmt.Sprintf(`{"name": %q, "namespace": %q}`, name, namespace)
+		added += `, "namespace": ` + quoteJSON(namespace)
 	}
 	separator := ", "
 	if len(list) == 0 {
 		separator = ""
 	}
 	end := strings.LastIndex(networks, "]")
-	return networks[:end] + separator + added + networks[end:], nil
+	return networks[:end] + separator + added + "}" + networks[end:], nil
+}
+
+// quoteJSON writes text as JSON, whose escapes are not those of Go.
+func quoteJSON(text string) string {
+	quoted, _ := json.Marshal(text) // there is none of text
+	return string(quoted)
 }
 
 func formatDuration(duration any) (string, error) {
