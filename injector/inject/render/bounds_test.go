@@ -36,6 +36,8 @@ func TestForms(t *testing.T) {
 		{"break and continue",
 			`{{ range until 9 }}{{ if eq . 1 }}{{ continue }}{{ end }}{{ if eq . 3 }}{{ break }}` +
 				`{{ end }}{{ . }}{{ end }}`, Today, "02"},
+		{"a wrong number of arguments where no pod comes",
+			`{{ if .Revision }}{{ toLower "x" "y" }}{{ end }}`, Today, ""},
 		{"times are left out", "{{ .ObjectMeta.CreationTimestamp.IsZero }}", Today, "true"},
 	}
 	for _, test := range tests {

@@ -7,8 +7,8 @@ import (
 	"text/template/parse"
 )
 
-// check goes through a parsed text once. It finds the mistakes that can be seen without data, and
-// which functions are used.
+// check goes through a parsed text once. It finds templates that are not defined, what is too deep
+// or too long, and which functions are used.
 type check struct {
 	name     string // of the template, for mistakes
 	trees    map[string]*parse.Tree

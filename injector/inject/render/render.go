@@ -73,8 +73,11 @@ type Template struct {
 const sourceName = "inject"
 
 // Parse reads a template. The environment is what its function env reads, and all that it reads.
-// All mistakes that can be seen without data come at once, but for those of syntax, of which
-// the first one comes alone.
+// All templates that are called and not defined come at once, and so does all that nests too deep
+// or has more than a thousand arguments. Mistakes of syntax and unknown functions come one by one.
+//
+// Be aware: whether a function gets as many arguments as it takes is seen when it is called. With
+// Istio, a template works as long as no pod comes to such a mistake, and so it does here.
 func Parse(
 	name, text string, form Form, environment map[string]string,
 ) (t *Template, err error) {
