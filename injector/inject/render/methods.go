@@ -82,6 +82,9 @@ func (r *run) method(
 		ok = true
 		work := methodWork
 		if name == "String" {
+			if isMessage(receiver) {
+				return result, errStructure
+			}
 			work += textWork(receiver)
 		}
 		if err := r.spend(work); err != nil {

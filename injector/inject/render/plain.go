@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"reflect"
 	"text/template/parse"
+
+	"google.golang.org/protobuf/proto"
 )
 
-// errStructure is about what has no text of its own. Go would print its fields, and of those that
-// are pointers the addresses.
+// errStructure is about what has no text of its own, or none that is the same everywhere. Go would
+// print a structure's fields, and of those that are pointers the addresses. Protobuf puts spaces
+// into a message's text or not, by the binary that it is linked into.
 var errStructure = errors.New("a structure cannot be printed: name one of its fields, or use " +
 	"toYaml or structToJSON")
 
@@ -101,20 +104,30 @@ func plain(v reflect.Value) (any, error) {
 		if v.IsNil() {
 			return nil, nil
 		}
+		if isMessage(v) {
+			return nil, errStructure
+		}
 		if text, ok := reflect.TypeAssert[fmt.Stringer](v); ok {
 			return text.String(), nil
 		}
 		return plain(v.Elem())
 	case reflect.Struct:
-		if text, ok := reflect.TypeAssert[fmt.Stringer](addressOf(v)); ok {
-			return text.String(), nil
+		pointer := addressOf(v)
+		text, ok := reflect.TypeAssert[fmt.Stringer](pointer)
+		if !ok || isMessage(pointer) {
+			return nil, errStructure
 		}
-		return nil, errStructure
+		return text.String(), nil
 	case reflect.Func, reflect.Chan, reflect.UnsafePointer:
 		return nil, errStructure
 	default:
 		return v.Interface(), nil
 	}
+}
+
+func isMessage(v reflect.Value) bool {
+	_, ok := reflect.TypeAssert[proto.Message](v)
+	return ok
 }
 
 // plainItems reports whether all items of a list or a map can be printed as they are.

@@ -10,10 +10,11 @@
 //
 // Be aware: the language is that of text/template with Istio's functions and the repeatable ones of
 // sprig, with these differences. What is not set cannot be printed, where text/template would
-// print <no value>. A structure cannot be printed, since what comes out would have addresses in it.
-// Methods are the getters of messages and of metadata, String, and a few more that only read; any
-// other name is a field's or a key's. The order of keys and values is sorted, where sprig's is
-// random. Numbers of all types can be compared, where text/template tells 1 from 1.0.
+// print <no value>. A structure cannot be printed, since what comes out would have addresses in it,
+// nor a message of the mesh, whose text is not the same in two programs. Methods are the getters of
+// messages and of metadata, String, and a few more that only read; any other name is a field's or a
+// key's. The order of keys and values is sorted, where sprig's is random. Numbers of all types can
+// be compared, where text/template tells 1 from 1.0.
 //
 // The parser is that of text/template. What executes the text is our own: text/template finds
 // methods by name, with which the linker keeps every method of every type in the program, and it
