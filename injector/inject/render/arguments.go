@@ -6,51 +6,52 @@ import (
 	"text/template/parse"
 )
 
-// call is a function with its arguments as the text has them.
-type call struct {
+// invocation is a function with its arguments as the text has them.
+type invocation struct {
 	name *parse.IdentifierNode
 	node parse.Node     // all of it
 	args []parse.Node   // without the name
 	last *reflect.Value // the argument that comes from the command before; nil: none
 }
 
-func (c *call) count() int {
-	if c.last != nil {
-		return len(c.args) + 1
+func (inv *invocation) count() int {
+	if inv.last != nil {
+		return len(inv.args) + 1
 	}
-	return len(c.args)
+	return len(inv.args)
 }
 
 // want says how many arguments there have to be. Without a most there can be any number.
-func (c *call) want(least, most int) error {
+func (inv *invocation) want(least, most int) error {
 	const remedy = "; docs/inject.md has each function's arguments"
-	switch n := c.count(); {
+	switch n := inv.count(); {
 	case most < 0 && n < least:
 		return fmt.Errorf("wrong number of args for %s: want at least %d got %d"+remedy,
-			c.name.Ident, least, n)
+			inv.name.Ident, least, n)
 	case most >= 0 && (n < least || n > most):
 		return fmt.Errorf("wrong number of args for %s: want %d got %d"+remedy,
-			c.name.Ident, least, n)
+			inv.name.Ident, least, n)
 	}
 	return nil
 }
 
 // function evaluates the arguments of a function and calls it.
-func (s *scope) function(c *call) (result reflect.Value, err error) {
-	if err := s.run.spend(c.count()); err != nil {
-		return result, s.at(c.name, err)
+func (s *scope) function(inv *invocation) (result reflect.Value, err error) {
+	if err := s.run.spend(inv.count()); err != nil {
+		return result, s.at(inv.name, err)
 	}
-	name := c.name.Ident
+	name := inv.name.Ident
 	if name == "and" || name == "or" {
-		return s.decide(c, name == "or")
+		return s.decide(inv, name == "or")
 	}
-	if own, ok := builtins[name]; ok {
-		args, err := s.arguments(c, func(int) reflect.Type { return nil }, own.least, own.most)
+	if known, ok := builtins[name]; ok {
+		ofAnyType := func(int) reflect.Type { return nil }
+		args, err := s.arguments(inv, ofAnyType, known.least, known.most)
 		if err != nil {
 			return result, err
 		}
-		result, err = own.call(s.run, args)
-		return result, s.at(c.node, err)
+		result, err = known.do(s.run, args)
+		return result, s.at(inv.node, err)
 	}
 	f := s.run.functions[name]
 	typ := reflect.TypeOf(f.value)
@@ -64,33 +65,33 @@ func (s *scope) function(c *call) (result reflect.Value, err error) {
 		}
 		return typ.In(i)
 	}
-	args, err := s.arguments(c, parameter, least, most)
+	args, err := s.arguments(inv, parameter, least, most)
 	if err != nil {
 		return result, err
 	}
-	result, err = s.run.call(f, args)
-	return result, s.at(c.node, named(name, err))
+	result, err = s.run.invoke(f, args)
+	return result, s.at(inv.node, named(name, err))
 }
 
 // arguments evaluates all arguments, each for the type of its parameter, of which nil is any.
 func (s *scope) arguments(
-	c *call, parameter func(int) reflect.Type, least, most int,
+	inv *invocation, parameter func(int) reflect.Type, least, most int,
 ) ([]reflect.Value, error) {
-	if err := c.want(least, most); err != nil {
-		return nil, s.at(c.name, err)
+	if err := inv.want(least, most); err != nil {
+		return nil, s.at(inv.name, err)
 	}
-	args := make([]reflect.Value, 0, c.count())
-	for i, node := range c.args {
+	args := make([]reflect.Value, 0, inv.count())
+	for i, node := range inv.args {
 		value, err := s.argument(node, parameter(i))
 		if err != nil {
 			return nil, s.at(node, err)
 		}
 		args = append(args, value)
 	}
-	if c.last != nil {
-		value, err := fit(*c.last, parameter(len(args)))
+	if inv.last != nil {
+		value, err := fit(*inv.last, parameter(len(args)))
 		if err != nil {
-			return nil, s.at(c.name, err)
+			return nil, s.at(inv.name, err)
 		}
 		args = append(args, value)
 	}
@@ -134,17 +135,17 @@ func fit(value reflect.Value, typ reflect.Type) (reflect.Value, error) {
 	if !value.Type().AssignableTo(typ) && value.Kind() == reflect.Interface && !value.IsNil() {
 		value = value.Elem()
 	}
-	switch own := value.Type(); {
-	case own.AssignableTo(typ):
-	case own.Kind() == reflect.Pointer && own.Elem().AssignableTo(typ):
+	switch have := value.Type(); {
+	case have.AssignableTo(typ):
+	case have.Kind() == reflect.Pointer && have.Elem().AssignableTo(typ):
 		if value.IsNil() {
 			return value, errWant(typ, "a pointer that is not set")
 		}
 		value = value.Elem()
-	case value.CanAddr() && reflect.PointerTo(own).AssignableTo(typ):
+	case value.CanAddr() && reflect.PointerTo(have).AssignableTo(typ):
 		value = value.Addr()
 	default:
-		return value, errWant(typ, own.String())
+		return value, errWant(typ, have.String())
 	}
 	if typ.Kind() != reflect.Interface {
 		return value, nil

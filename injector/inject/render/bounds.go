@@ -41,7 +41,7 @@ type run struct {
 // spend counts work that is about to be done.
 func (r *run) spend(work int) error {
 	if work < 0 || work > maxWork-r.work {
-		return bound("runs too long (over %d steps): shorten what it ranges over", maxWork)
+		return complain("runs too long (over %d steps): shorten what it ranges over", maxWork)
 	}
 	r.work += work
 	return nil
@@ -50,7 +50,7 @@ func (r *run) spend(work int) error {
 // write adds to the text.
 func (r *run) write(text []byte) error {
 	if r.text.Len()+len(text) > maxText {
-		return bound("yields over %d bytes: shorten what it prints, or the data", maxText)
+		return complain("yields over %d bytes: shorten what it prints, or the data", maxText)
 	}
 	r.text.Write(text)
 	return nil
@@ -183,10 +183,9 @@ func (a arguments) text(i int) string {
 	return ""
 }
 
-// call calls a function within the bounds. What the arguments cost is asked of what is given to the
-// function, with no pointer in front of it; before that they are weighed, which ends for a map that
-// contains itself.
-func (r *run) call(f function, values []reflect.Value) (result reflect.Value, err error) {
+// invoke calls a function within the bounds. Its arguments are weighed first, which ends for a map
+// that contains itself; what they cost is asked of what the function is given, behind all pointers.
+func (r *run) invoke(f function, values []reflect.Value) (result reflect.Value, err error) {
 	if len(values) > maxArguments {
 		return result, fmt.Errorf("has %d arguments: want at most %d", len(values), maxArguments)
 	}
@@ -250,12 +249,12 @@ func (s *size) measureValue(v reflect.Value) error {
 
 // safely makes a mistake of a panic. Many of sprig's functions panic about what they do not accept,
 // and some let Go do so.
-func safely(call func() (reflect.Value, error)) (result reflect.Value, err error) {
+func safely(do func() (reflect.Value, error)) (result reflect.Value, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			cause := strings.TrimPrefix(fmt.Sprint(r), "runtime error: ")
 			err = fmt.Errorf("does not accept what it is given: %s", cause)
 		}
 	}()
-	return call()
+	return do()
 }

@@ -9,7 +9,7 @@ import (
 // builtin is a function of the language itself, which takes values of any type as they are.
 type builtin struct {
 	least, most int // arguments; most is -1: any number
-	call        func(r *run, args []reflect.Value) (reflect.Value, error)
+	do          func(r *run, args []reflect.Value) (reflect.Value, error)
 }
 
 // builtins are all of them but two: "and" and "or" do not evaluate all of their arguments.
@@ -31,11 +31,11 @@ var errLooksIntoNothing = errors.New(
 	`looks into what is not set: set it, or ask for it with "if" or "with" first`)
 
 // decide is and, and or: the first argument that decides is the result, or else the last one.
-func (s *scope) decide(c *call, decisive bool) (value reflect.Value, err error) {
-	if err := c.want(1, -1); err != nil {
-		return value, s.at(c.name, err)
+func (s *scope) decide(inv *invocation, decisive bool) (value reflect.Value, err error) {
+	if err := inv.want(1, -1); err != nil {
+		return value, s.at(inv.name, err)
 	}
-	for _, node := range c.args {
+	for _, node := range inv.args {
 		value, err = s.argument(node, nil)
 		if err != nil {
 			return value, s.at(node, err)
@@ -44,8 +44,8 @@ func (s *scope) decide(c *call, decisive bool) (value reflect.Value, err error) 
 			return value, nil
 		}
 	}
-	if c.last != nil {
-		value = *c.last
+	if inv.last != nil {
+		value = *inv.last
 	}
 	return value, nil
 }

@@ -138,20 +138,20 @@ func newLibrary(t testing.TB) *library {
 	}
 	for _, name := range []string{"eq", "ne", "lt", "le", "gt", "ge"} {
 		l.functions[name] = func(args ...reflect.Value) (result reflect.Value, err error) {
-			own := builtins[name]
-			if len(args) < own.least || own.most > 0 && len(args) > own.most {
+			known := builtins[name]
+			if len(args) < known.least || known.most > 0 && len(args) > known.most {
 				return result, errors.New("wrong number of arguments")
 			}
-			return own.call(&run{}, args)
+			return known.do(&run{}, args)
 		}
 	}
 	return l
 }
 
 func unbounded(f function) reflect.Value {
-	own := reflect.ValueOf(f.value)
-	out := []reflect.Type{own.Type().Out(0), reflect.TypeFor[error]()}
-	typ := reflect.FuncOf(slices.Collect(own.Type().Ins()), out, own.Type().IsVariadic())
+	value := reflect.ValueOf(f.value)
+	out := []reflect.Type{value.Type().Out(0), reflect.TypeFor[error]()}
+	typ := reflect.FuncOf(slices.Collect(value.Type().Ins()), out, value.Type().IsVariadic())
 	return reflect.MakeFunc(typ, func(args []reflect.Value) []reflect.Value {
 		if typ.IsVariadic() {
 			rest := args[len(args)-1]
@@ -170,7 +170,7 @@ func unbounded(f function) reflect.Value {
 		}
 		result := reflect.Zero(out[0])
 		if err == nil {
-			results := own.Call(args)
+			results := value.Call(args)
 			result = results[0]
 			if len(results) == 2 {
 				err, _ = reflect.TypeAssert[error](results[1])

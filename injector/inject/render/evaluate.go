@@ -73,7 +73,7 @@ func (s *scope) node(node parse.Node) (flow, error) {
 	case *parse.RangeNode:
 		return s.loop(node)
 	case *parse.TemplateNode:
-		return atEnd, s.call(node)
+		return atEnd, s.callTemplate(node)
 	case *parse.BreakNode:
 		return byBreak, nil
 	case *parse.ContinueNode:
@@ -110,8 +110,8 @@ func (s *scope) branch(node *parse.BranchNode) (flow, error) {
 	return inner.list(node.List)
 }
 
-// call executes a template by its name. It sees none of the caller's variables.
-func (s *scope) call(node *parse.TemplateNode) error {
+// callTemplate executes a template by its name. It sees none of the caller's variables.
+func (s *scope) callTemplate(node *parse.TemplateNode) error {
 	dot, err := s.pipe(node.Pipe)
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func (s *scope) call(node *parse.TemplateNode) error {
 	s.run.depth++
 	defer func() { s.run.depth-- }()
 	if s.run.depth > maxCalls {
-		return s.at(node, bound("templates call each other more than %d deep: end the recursion",
+		return s.at(node, complain("templates call each other more than %d deep: end the recursion",
 			maxCalls))
 	}
 	return s.run.template(s.run.trees[node.Name], dot)
@@ -249,5 +249,5 @@ func (s *scope) find(name string) (*variable, error) {
 		}
 		passed++
 	}
-	return nil, bound("there is no variable %s: declare it with :=", name)
+	return nil, complain("there is no variable %s: declare it with :=", name)
 }

@@ -46,7 +46,7 @@ func (s *scope) command(
 ) (reflect.Value, error) {
 	first := command.Args[0]
 	if name, ok := first.(*parse.IdentifierNode); ok {
-		return s.function(&call{name: name, node: command, args: command.Args[1:], last: before})
+		return s.function(&invocation{name, command, command.Args[1:], before})
 	}
 	if _, ok := first.(*parse.NilNode); ok {
 		return reflect.Value{}, s.at(first, errNilAlone)
@@ -73,7 +73,7 @@ func (s *scope) operand(node parse.Node, withArguments bool) (value reflect.Valu
 	case *parse.DotNode:
 		value = s.dot
 	case *parse.IdentifierNode:
-		value, err = s.function(&call{name: node, node: node})
+		value, err = s.function(&invocation{name: node, node: node})
 	case *parse.PipeNode:
 		value, err = s.pipe(node)
 	default:

@@ -19,7 +19,7 @@ func (r *run) lookup(value reflect.Value, name string) (found reflect.Value, err
 		receivers = []reflect.Value{inner.Addr(), inner}
 	}
 	for _, receiver := range receivers {
-		if found, ok, err := r.method(receiver, name); ok || err != nil {
+		if found, ok, err := r.callMethod(receiver, name); ok || err != nil {
 			return found, err
 		}
 	}

@@ -21,13 +21,14 @@ type zeroable interface{ IsZero() bool }
 // clustered are the two configurations of a proxy in package mesh.
 type clustered interface{ ServiceCluster() string }
 
-// method returns the call of a method, or nil if the receiver has no such method.
-type method func(receiver any) (call func() any)
+// finder returns a method of a receiver, ready to be called, or nil if the receiver has no such
+// method. It does not call it: a call can be much work, which is counted before.
+type finder func(receiver any) (method func() any)
 
 // methods are those that templates can call beside getters, by their names: they read, and give the
 // same answer twice. They are values of Go and not names for package reflect, with which the linker
 // would keep every method of every type that is linked.
-var methods = map[string]method{
+var methods = map[string]finder{
 	"String": of(fmt.Stringer.String),
 	"IsZero": of(zeroable.IsZero),
 
@@ -51,21 +52,21 @@ var methods = map[string]method{
 	"ServiceCluster": of(clustered.ServiceCluster),
 }
 
-func of[T, R any](function func(T) R) method {
+func of[T, R any](function func(T) R) finder {
 	return func(receiver any) func() any {
-		own, ok := receiver.(T)
+		typed, ok := receiver.(T)
 		if !ok {
 			return nil
 		}
-		return func() any { return function(own) }
+		return func() any { return function(typed) }
 	}
 }
 
-// method calls the method of that name, if it is one that templates can call.
-func (r *run) method(
+// callMethod calls the method of that name, if it is one that templates can call.
+func (r *run) callMethod(
 	receiver reflect.Value, name string,
 ) (result reflect.Value, ok bool, err error) {
-	own, known := methods[name]
+	find, known := methods[name]
 	field, isGetter := strings.CutPrefix(name, "Get")
 	if !known && !isGetter || !receiver.CanInterface() {
 		return result, false, nil
@@ -75,8 +76,8 @@ func (r *run) method(
 			result, ok = getter(receiver, field)
 			return result, r.spend(callWork)
 		}
-		call := own(receiver.Interface())
-		if call == nil {
+		method := find(receiver.Interface())
+		if method == nil {
 			return result, nil
 		}
 		ok = true
@@ -90,10 +91,10 @@ func (r *run) method(
 		if err := r.spend(work); err != nil {
 			return result, err
 		}
-		return reflect.ValueOf(call()), nil
+		return reflect.ValueOf(method()), nil
 	})
-	if err != nil && !isBound(err) {
-		err = bound("method %s: %v", name, err)
+	if err != nil && !isComplaint(err) {
+		err = complain("method %s: %v", name, err)
 	}
 	return result, ok, err
 }
@@ -117,11 +118,11 @@ func sizeOf(v reflect.Value) int {
 	if v.Kind() != reflect.Pointer || v.IsNil() {
 		return 0
 	}
-	switch own := v.Interface().(type) {
+	switch structure := v.Interface().(type) {
 	case proto.Message:
-		return proto.Size(own)
+		return proto.Size(structure)
 	case interface{ Size() int }:
-		return own.Size()
+		return structure.Size()
 	}
 	return 0
 }
@@ -129,9 +130,9 @@ func sizeOf(v reflect.Value) int {
 // getter is what Go's getter for a field gives: of messages, and of the metadata of objects. A
 // message that is not set has the zero values.
 func getter(receiver reflect.Value, name string) (reflect.Value, bool) {
-	switch own := receiver.Interface().(type) {
+	switch holder := receiver.Interface().(type) {
 	case proto.Message:
-		message := own.ProtoReflect()
+		message := holder.ProtoReflect()
 		// Not the receiver: what embeds a message has fields without getters.
 		if value, ok := fieldOf(reflect.ValueOf(message.Interface()), name); ok {
 			return scalar(value), true
@@ -139,7 +140,7 @@ func getter(receiver reflect.Value, name string) (reflect.Value, bool) {
 		return choice(message, name)
 	case metav1.ObjectMetaAccessor:
 		if !isNil(receiver) {
-			return fieldOf(reflect.ValueOf(own.GetObjectMeta()), name)
+			return fieldOf(reflect.ValueOf(holder.GetObjectMeta()), name)
 		}
 	}
 	return reflect.Value{}, false

@@ -61,7 +61,7 @@ func TestMethodsGiveWhatGoGives(t *testing.T) {
 // agree reports whether a template can call a method. If so, it gives what Go gives.
 func agree(t *testing.T, receiver reflect.Value, name string) bool {
 	t.Helper()
-	got, ok, err := (&run{}).method(receiver, name)
+	got, ok, err := (&run{}).callMethod(receiver, name)
 	if name == "String" && isMessage(receiver) {
 		if err == nil || !strings.HasSuffix(err.Error(), errStructure.Error()) {
 			t.Errorf("String of the message %s: got %v", receiver.Type(), err)
@@ -92,15 +92,15 @@ func receivers(t *testing.T, typ reflect.Type) []reflect.Value {
 	if !ok {
 		return list
 	}
-	own := message.ProtoReflect()
-	embeds := reflect.TypeOf(own.Interface()) != empty.Type()
+	reflected := message.ProtoReflect()
+	embeds := reflect.TypeOf(reflected.Interface()) != empty.Type()
 	list = list[:1]
 	if !embeds {
 		list = append(list, reflect.Zero(empty.Type()))
 	}
-	for i := range own.Descriptor().Fields().Len() {
-		field := own.Descriptor().Fields().Get(i)
-		one := own.Type().New()
+	for i := range reflected.Descriptor().Fields().Len() {
+		field := reflected.Descriptor().Fields().Get(i)
+		one := reflected.Type().New()
 		setField(one, field)
 		holder := reflect.ValueOf(one.Interface())
 		if embeds {
@@ -254,8 +254,8 @@ func TestEveryMethodIsReached(t *testing.T) {
 			if typ.Kind() == reflect.Interface {
 				return false
 			}
-			_, ok, _ := (&run{}).method(reflect.New(typ), name)
-			_, byValue, _ := (&run{}).method(reflect.Zero(typ), name)
+			_, ok, _ := (&run{}).callMethod(reflect.New(typ), name)
+			_, byValue, _ := (&run{}).callMethod(reflect.Zero(typ), name)
 			return ok || byValue
 		})
 		if !found {

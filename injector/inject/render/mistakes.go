@@ -8,25 +8,25 @@ import (
 	"text/template/parse"
 )
 
-// boundError is a mistake that is told without the expression: a bound that was passed, what a
-// function did not accept, or a value that is not set.
-type boundError struct{ text string }
+// complaint is a mistake that says itself what it is about, so that it is told without the
+// expression: a bound that is passed, what a function does not accept, what is not set.
+type complaint struct{ text string }
 
-func (e *boundError) Error() string { return e.text }
+func (c *complaint) Error() string { return c.text }
 
-func bound(format string, args ...any) error { return &boundError{fmt.Sprintf(format, args...)} }
+func complain(format string, args ...any) error { return &complaint{fmt.Sprintf(format, args...)} }
 
-func isBound(err error) bool {
-	var own *boundError
-	return errors.As(err, &own)
+func isComplaint(err error) bool {
+	var c *complaint
+	return errors.As(err, &c)
 }
 
 // named says which function did not accept its arguments.
 func named(name string, err error) error {
-	if err == nil || isBound(err) {
+	if err == nil || isComplaint(err) {
 		return err
 	}
-	return bound("function %s: %s", name, strings.TrimSpace(err.Error()))
+	return complain("function %s: %s", name, strings.TrimSpace(err.Error()))
 }
 
 // mistake is why a template did not execute, in one sentence with template and line.
@@ -41,7 +41,7 @@ func (s *scope) at(node parse.Node, err error) error {
 		return err
 	}
 	expression := ""
-	if !isBound(err) {
+	if !isComplaint(err) {
 		expression = shorten(node.String()) + ": "
 	}
 	text := strings.ReplaceAll(expression+shorten(err.Error()), "\n", " ")

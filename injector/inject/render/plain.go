@@ -30,17 +30,17 @@ func (r *run) show(expression *parse.PipeNode, v reflect.Value) error {
 		return aboutPrinted(expression, err)
 	}
 	if value == nil {
-		return bound("%s is not set: set it, or give a default", shorten(expression.String()))
+		return complain("%s is not set: set it, or give a default", shorten(expression.String()))
 	}
 	return r.write(fmt.Append(nil, value))
 }
 
 // aboutPrinted says of which expression a mistake is.
 func aboutPrinted(expression *parse.PipeNode, err error) error {
-	if isBound(err) {
+	if isComplaint(err) {
 		return err
 	}
-	return bound("%s: %v", shorten(expression.String()), err)
+	return complain("%s: %v", shorten(expression.String()), err)
 }
 
 // makePlain replaces arguments of any type by what can be printed of them.

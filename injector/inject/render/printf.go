@@ -15,9 +15,9 @@ const (
 const flagsOfVerbs = "+-# 0123456789.*[]"
 
 // costOfPrintf refuses what would print too much: each verb can print the largest argument, with
-// every byte escaped and each item in the widest field that the format asks for. It refuses %p, which
-// prints addresses. Of two % with flags between, such as %5% and %]%, the second one can end the
-// verb or begin another: it counts as both.
+// every byte escaped and each item in the widest field that the format asks for. It refuses %p,
+// which prints addresses. Of two % with flags between, such as %5% and %]%, the second one can end
+// the verb or begin another: it counts as both.
 func costOfPrintf(args arguments) (int, error) {
 	format, largest := args.text(0), size{items: 1}
 	for _, s := range args.sizes[1:] {

@@ -41,8 +41,8 @@ func protoToJSON(defaults *meshconfig.ProxyConfig) func(proto.Message) (string, 
 			return emptyObject, nil
 		}
 		changed := message.ProtoReflect()
-		if own := defaults.ProtoReflect(); own.Descriptor() == changed.Descriptor() {
-			changed = withoutDefaults(changed, own)
+		if usual := defaults.ProtoReflect(); usual.Descriptor() == changed.Descriptor() {
+			changed = withoutDefaults(changed, usual)
 		}
 		text, err := protojson.Marshal(changed.Interface())
 		if err != nil {

@@ -96,7 +96,7 @@ func TestDepthOfCalls(t *testing.T) {
 func TestMethodsThatPanic(t *testing.T) {
 	t.Parallel()
 	var proxy *mesh.ProxyConfig
-	_, _, err := (&run{}).method(reflect.ValueOf(proxy), "ServiceCluster")
+	_, _, err := (&run{}).callMethod(reflect.ValueOf(proxy), "ServiceCluster")
 	if err == nil || !strings.HasPrefix(err.Error(), "method ServiceCluster: does not accept what it is given: invalid memory address") {
 		t.Errorf("got %v", err)
 	}

@@ -66,7 +66,7 @@ func answer(t *testing.T, f function) string {
 		}
 		args = append(args, argument(in))
 	}
-	out, err := (&run{}).call(f, args)
+	out, err := (&run{}).invoke(f, args)
 	if err != nil {
 		return err.Error()
 	}
