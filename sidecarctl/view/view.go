@@ -140,25 +140,34 @@ func (p *Page) Row(indent int, name string, column int, text string) {
 }
 
 // Table writes rows whose cells stand below each other. The last cell of a row is broken where it
-// is too long; where the others leave it too little room, it has lines of its own.
+// is too long; where the others leave it too little room, it has lines of its own, and the one
+// before it is broken.
 func (p *Page) Table(indent int, rows [][]string) {
 	const gap, least = 2, 24
 	widths, column := widest(rows), indent
 	for _, width := range widths {
 		column += width + gap
 	}
-	for _, row := range rows {
-		name := ""
-		for i, cell := range row[:len(row)-1] {
+	beside := func(cells []string) string {
+		line := ""
+		for i, cell := range cells {
 			cell = Clean(cell)
-			name += cell + strings.Repeat(" ", widths[i]+gap-utf8.RuneCountInString(cell))
+			line += cell + strings.Repeat(" ", widths[i]+gap-utf8.RuneCountInString(cell))
 		}
-		if column+least <= Width {
-			p.Row(indent, strings.TrimRight(name, " "), column, row[len(row)-1])
+		return strings.TrimRight(line, " ")
+	}
+	for _, row := range rows {
+		last := len(row) - 1
+		if column+least <= Width || last == 0 {
+			p.Row(indent, beside(row[:last]), column, row[last])
 			continue
 		}
-		p.b.WriteString(strings.Repeat(" ", indent) + strings.TrimRight(name, " ") + "\n")
-		p.Paragraph(2*indent+gap, row[len(row)-1])
+		if first := beside(row[:last-1]); first != "" {
+			p.Row(indent, first, column-widths[last-1]-gap, row[last-1])
+		} else {
+			p.Paragraph(indent, row[last-1])
+		}
+		p.Paragraph(2*indent+gap, row[last])
 	}
 }
 
