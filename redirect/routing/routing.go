@@ -173,6 +173,20 @@ func ipv6(s *wire.Socket) (bool, error) {
 	return slices.ContainsFunc(addresses, onLo), nil
 }
 
+// Reachable lists the addresses of the namespace by which others can reach it, IPv4 first: those of
+// lo and link-local ones left out.
+func Reachable() ([]netip.Addr, error) {
+	var all []netip.Addr
+	for _, f := range redirect.Families {
+		addrs, err := Addresses(f)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, slices.DeleteFunc(addrs, netip.Addr.IsLinkLocalUnicast)...)
+	}
+	return all, nil
+}
+
 // Addresses lists the namespace's addresses of a family that are on other interfaces than lo.
 func Addresses(f redirect.Family) ([]netip.Addr, error) {
 	s, err := wire.Dial(unix.NETLINK_ROUTE)

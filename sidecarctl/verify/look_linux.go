@@ -92,12 +92,9 @@ type inside struct {
 func read(n *podns.Namespace) (in inside, err error) {
 	in.takes = map[redirect.Protocol][]sockets.Socket{}
 	err = n.DoOn(podns.Apart, func() error {
-		for _, f := range redirect.Families {
-			addrs, err := routing.Addresses(f)
-			if err != nil {
-				return err
-			}
-			in.addrs = append(in.addrs, slices.DeleteFunc(addrs, netip.Addr.IsLinkLocalUnicast)...)
+		var err error
+		if in.addrs, err = routing.Reachable(); err != nil {
+			return err
 		}
 		r, err := sockets.Open()
 		if err != nil {
