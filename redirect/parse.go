@@ -200,7 +200,7 @@ func unmap(p netip.Prefix) netip.Prefix {
 func (r *reader) interfaces(value string) []Interface {
 	var names []Interface
 	for _, item := range r.list(value, maxNames) {
-		if !validInterface(item) {
+		if !ValidInterface(item) {
 			r.mistake(item, wantInterface)
 			continue
 		}
@@ -214,9 +214,10 @@ func (r *reader) interfaces(value string) []Interface {
 	})
 }
 
-// validInterface is stricter than the kernel: letters, digits and a few signs, so that no dialect
+// ValidInterface reports whether a text can be an interface's name, or the beginning of some with a
+// + behind it. It is stricter than the kernel: letters, digits and a few signs, so that no dialect
 // has to quote.
-func validInterface(name string) bool {
+func ValidInterface(name string) bool {
 	stem := strings.TrimSuffix(name, "+")
 	if stem == "" || stem == "." || stem == ".." || stem[0] == '-' || len(name) > 15 {
 		return false
