@@ -11,13 +11,33 @@ import (
 )
 
 // aside is what may mislead somebody about a pod whatever becomes of it: annotations that no pod
-// gets, rules of another time, a node that was not asked.
+// gets, rules of another time, a node that was not asked, and what else is not known.
 func (s subject) aside() []finding {
-	all := s.misplaced()
+	all := append(s.unknown(), s.misplaced()...)
 	all = append(all, s.changed()...)
 	for _, lack := range s.lacks {
 		all = append(all, finding{What: "not all was learned from its node: " + lack,
 			Remedy: "see by --entry and --nameserver what the node's own settings come to"})
+	}
+	return all
+}
+
+// unknown names what the pod's rules depend on and nobody knows here.
+func (s subject) unknown() []finding {
+	if s.mistake != nil || s.decision.Skip != "" {
+		return nil
+	}
+	var all []finding
+	if s.unsaid {
+		all = append(all, finding{What: "DNS is captured, and the pod's nameservers are not " +
+			"known here: the rules are shown for all of port 53",
+			Remedy: "give them by --nameserver to see what a node does"})
+	}
+	if s.class != "" {
+		all = append(all, finding{What: fmt.Sprintf("the handler of its runtime class %q is not "+
+			"known here: shown is a pod of ordinary containers", s.class),
+			Remedy: "see by `kubectl get runtimeclass` whether it has a kernel of its own: such a " +
+				"pod is refused, unless the plugin's runtimeHandlers say otherwise"})
 	}
 	return all
 }

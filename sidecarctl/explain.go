@@ -65,6 +65,15 @@ type finding struct {
 	Remedy string `json:"remedy,omitempty"` // what to do about it
 }
 
+// show writes it for people.
+func (f finding) show(p *view.Page, indent int) {
+	if f.Wrong {
+		p.Wrong(indent, f.text())
+	} else {
+		p.Odd(indent, f.text())
+	}
+}
+
 func (f finding) text() string {
 	if f.Remedy == "" {
 		return f.What
@@ -141,20 +150,9 @@ func (s subject) findings() []finding {
 	all := notes(s.decision.Notices)
 	for _, text := range s.decision.Warnings {
 		if text == redirect.UnknownNameservers {
-			continue // here no runtime was to pass them: see below
+			continue // here no runtime was to pass them: see unknown
 		}
 		all = append(all, finding{What: text})
-	}
-	if s.unsaid {
-		all = append(all, finding{What: "DNS is captured, and the pod's nameservers are not " +
-			"known here: the rules are shown for all of port 53",
-			Remedy: "give them by --nameserver to see what a node does"})
-	}
-	if s.class != "" {
-		all = append(all, finding{What: fmt.Sprintf("the handler of its runtime class %q is not "+
-			"known here: shown is a pod of ordinary containers", s.class),
-			Remedy: "see by `kubectl get runtimeclass` whether it has a kernel of its own: such a " +
-				"pod is refused, unless the plugin's runtimeHandlers say otherwise"})
 	}
 	out := s.decision.Policy.Outbound
 	if out.All && len(out.Ports) > 0 {
@@ -176,13 +174,17 @@ func (s subject) early() []finding {
 			continue
 		}
 		all = append(all, finding{
-			What: fmt.Sprintf("init container %q runs before the proxy: what it sends is "+
-				"refused, since nobody listens yet", c),
+			What: earlyWords(c),
 			Remedy: "run the proxy as a native sidecar; or give the init container a uid of its " +
 				"own and annotate the pod with sidecar-cni.io/initContainers: bypass",
 		})
 	}
 	return all
+}
+
+func earlyWords(container string) string {
+	return fmt.Sprintf("init container %q runs before the proxy: what it sends is refused, since "+
+		"nobody listens yet", container)
 }
 
 func (s subject) uidOf(container string) (uint32, bool) {
@@ -226,11 +228,7 @@ func (x explanation) text(p *view.Page) {
 		p.Paragraph(2, x.Because)
 	}
 	for _, f := range x.Findings {
-		if f.Wrong {
-			p.Wrong(2, f.text())
-		} else {
-			p.Odd(2, f.text())
-		}
+		f.show(p, 2)
 	}
 	x.settings(p)
 	for _, line := range x.Rules {

@@ -118,10 +118,11 @@ func (k knowledge) recordsOf(pod target.Pod) []record.Record {
 	return its
 }
 
-// recordedOnly is the pod of a network namespace, of which there is no more than its record.
+// recordedOnly is the pod of a network namespace, of which there is no more than its record. What
+// the cluster sets, and whether that was learned, does not matter: the record has what it came to.
 func (k knowledge) recordedOnly(pod target.Pod) subject {
 	s := subject{pod: pod, config: k.config, record: k.recorded(pod), records: k.recordsOf(pod),
-		backend: k.backend, lacks: k.lacks}
+		backend: k.backend}
 	if s.record != nil {
 		s.decision.Policy = s.record.Policy
 	}
