@@ -35,7 +35,6 @@ func (s *spot) send(ctx context.Context, asked namedTalk, played trace.Leg) (tal
 		Rules: redirect.Compile(s.subject.has())}
 	if !asked.From.Peer {
 		request.Packet.Source = netip.AddrPort{} // as the kernel chooses
-		request.Device = asked.Interface
 	}
 	way, err := nftrace.Send(ctx, s.place.NS, request)
 	if err != nil {
@@ -52,7 +51,10 @@ func (s *spot) wait(ctx context.Context, asked namedTalk, found func(talk) error
 	}
 	first := legs[0].Packet
 	f := nftrace.Filter{Protocol: first.Protocol, To: first.Destination, In: first.In,
-		Owner: first.Owner, Rules: redirect.Compile(s.subject.has())}
+		Rules: redirect.Compile(s.subject.has())}
+	if o := first.Owner; o != nil {
+		f.Of = []nftrace.Owner{{UID: &o.UID, GID: &o.GID}}
+	}
 	return nftrace.Follow(ctx, s.place.NS, f, func(w nftrace.Way) error {
 		return found(s.beside(asked, w, first.Owner))
 	})

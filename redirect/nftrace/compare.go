@@ -85,7 +85,12 @@ func (w Way) endsAs(fate packet.Fate) bool {
 	case packet.Dropped:
 		return w.End.Kind == Dropped
 	case packet.Redirected:
-		return w.End.Kind == Stays && w.End.To.Port() == fate.Port
+		if w.Packet().Bound() && w.End.Kind == Gone { // no route leads by its interface to the pod
+			return true
+		}
+		stays := w.End.Kind == Stays && !w.Packet().Bound()
+		leaves := w.End.Kind == Leaves && w.Packet().Bound()
+		return (stays || leaves) && w.End.To.Port() == fate.Port
 	case packet.Handed:
 		return w.End.Kind == Stays && w.End.To == w.Destination
 	case packet.Passes:
@@ -102,8 +107,12 @@ func (w Way) endsAs(fate packet.Fate) bool {
 
 func (w Way) passes(kind string) bool { return w.End.Kind == kind && w.End.To == w.Destination }
 
-// endWords say the kernel's end. What TPROXY hands over is dropped where nobody listens.
+// endWords say the kernel's end. What TPROXY hands over is dropped where nobody listens, and what
+// is sent by a socket that is bound to an interface leaves by that, redirected or not.
 func (w Way) endWords(fate packet.Fate) string {
+	if fate.Outcome == packet.Redirected && w.End.Kind == Leaves && w.End.To.Port() == fate.Port {
+		return w.End.String() + ", since its socket is bound to that interface"
+	}
 	if n := len(w.Rules); fate.Outcome == packet.Handed && w.End.Kind == Dropped && n > 0 &&
 		w.Rules[n-1].Ours {
 		return fmt.Sprintf("it dropped the packet, since nobody listens on port %d with a "+

@@ -35,11 +35,9 @@ import (
 // Request is a packet that is to be sent.
 type Request struct {
 	// Packet has an owner, whose ids are those of the pod, or enters the pod. The port that it
-	// comes from is chosen by Send, and where it has no source, the kernel chooses that.
+	// comes from is chosen by Send, and where it has no source, the kernel chooses that. It leaves
+	// as the pod's routes say, which count a link-local destination to the interface Out.
 	Packet packet.Packet
-
-	// Device is the interface by which it leaves; "": as the pod's routes say.
-	Device string
 
 	// Nodes are paths of network namespaces in which the other ends of the pod's interfaces may be,
 	// such as /proc/1/ns/net, beside the one that this program runs in. A peer's packet is sent
@@ -55,12 +53,21 @@ type Filter struct {
 	Protocol redirect.Protocol // TCP or UDP
 	To       netip.AddrPort    // where they go
 
-	// In is the interface by which they enter. Without it they are those that the pod sends, all or
-	// those of an owner, whose ids are those of the pod.
-	In    string
-	Owner *packet.Owner // nil: all
+	// In is the interface by which they enter. Without it they are those that the pod sends.
+	In string
+
+	// Out is the interface by which they leave; "": any.
+	Out string
+
+	Of     []Owner // whose packets are followed; empty: everybody's
+	Except []Owner // whose are not, whatever Of says
 
 	Rules redirect.Ruleset // as in a Request
+}
+
+// Owner is all owners of packets with some ids, which are those of the pod.
+type Owner struct {
+	UID, GID *uint32 // nil: any
 }
 
 // Way is how the kernel took a packet.

@@ -132,13 +132,13 @@ func TestLostReportsAreCounted(t *testing.T) {
 		defer few.close()
 		server, err1 := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 		client, err2 := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-		if err := errors.Join(err1, err2, unix.Bind(server, sockaddr(to))); err != nil {
+		if err := errors.Join(err1, err2, unix.Bind(server, sockaddr(to, 0))); err != nil {
 			t.Fatal(err)
 		}
 		defer unix.Close(server)
 		defer unix.Close(client)
 		for range 200 { // each is received before the next is sent
-			if err := unix.Sendto(client, []byte{0}, 0, sockaddr(to)); err != nil {
+			if err := unix.Sendto(client, []byte{0}, 0, sockaddr(to, 0)); err != nil {
 				t.Fatal(err)
 			}
 			if _, _, err := unix.Recvfrom(server, make([]byte, 1), 0); err != nil {
@@ -166,8 +166,8 @@ func TestOnlyTheBeginningIsReported(t *testing.T) {
 		tracing, err2 := newTable("test", Filter{Protocol: redirect.TCP, To: to}.rules()).arm()
 		server, err3 := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 		client, err4 := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
-		if err := errors.Join(err1, err2, err3, err4, unix.Bind(server, sockaddr(to)),
-			unix.Listen(server, 1), unix.Connect(client, sockaddr(to))); err != nil {
+		if err := errors.Join(err1, err2, err3, err4, unix.Bind(server, sockaddr(to, 0)),
+			unix.Listen(server, 1), unix.Connect(client, sockaddr(to, 0))); err != nil {
 			t.Fatal(err)
 		}
 		defer tracing.Close()

@@ -48,11 +48,11 @@ func fromPeer(r Request, nodes []*os.File) (*sender, error) {
 // fromNode gets ready what the node itself sends to the pod, for a program that may not send
 // frames: it comes from the node's address, by the node's routes, as a probe of the kubelet does.
 func fromNode(r Request, u uplink) (*sender, error) {
-	r.Packet.Source, r.Device = netip.AddrPort{}, ""
+	r.Packet.Source = netip.AddrPort{}
 	var s *sender
 	err := inNamespace(u.node, func() error {
 		var err error
-		s, err = r.open()
+		s, err = r.open(u.index)
 		return err
 	})
 	if err != nil {

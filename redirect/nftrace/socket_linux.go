@@ -25,19 +25,43 @@ func fromPod(r Request) (*sender, error) {
 		return nil, err
 	}
 	var s *sender
+	zone, err := r.zone()
+	if err != nil {
+		return nil, err
+	}
 	err = as(owner, func() error {
-		s, err = r.open()
+		s, err = r.open(zone)
 		return err
 	})
 	return s, err
 }
 
-func (r Request) open() (*sender, error) {
+// zone is the index of the interface by which a link-local destination is to be reached; 0: it is
+// no such destination.
+func (r Request) zone() (uint32, error) {
+	to := r.Packet.Destination.Addr()
+	if !to.Is6() || !to.IsLinkLocalUnicast() && !to.IsLinkLocalMulticast() &&
+		!to.IsInterfaceLocalMulticast() {
+		return 0, nil
+	}
+	all, err := links()
+	if err != nil {
+		return 0, err
+	}
+	for _, l := range all {
+		if l.name == r.Packet.Out {
+			return l.index, nil
+		}
+	}
+	return 0, fmt.Errorf("the pod has no interface %q", r.Packet.Out)
+}
+
+func (r Request) open(zone uint32) (*sender, error) {
 	to := r.Packet.Destination
 	source := r.Packet.Source.Addr()
 	if !source.IsValid() {
 		var err error
-		if source, err = r.sourceFor(to); err != nil {
+		if source, err = r.sourceFor(to, zone); err != nil {
 			return nil, err
 		}
 	}
@@ -50,7 +74,7 @@ func (r Request) open() (*sender, error) {
 		return nil, err
 	}
 	from := netip.AddrPortFrom(source, 0)
-	err = unix.Bind(fd, sockaddr(from)) // by which the kernel chooses a port that nobody has
+	err = unix.Bind(fd, sockaddr(from, zone)) // by which the kernel chooses a port that nobody has
 	if err != nil {
 		err = fmt.Errorf("send from %s: %w", source, err)
 	} else {
@@ -63,21 +87,21 @@ func (r Request) open() (*sender, error) {
 	return &sender{tuple: tuple{r.Packet.Protocol, from, to}, close: func() { _ = unix.Close(fd) },
 		send: func() error {
 			if kind == unix.SOCK_DGRAM {
-				return sent(unix.Sendto(fd, nil, 0, sockaddr(to)), to)
+				return sent(unix.Sendto(fd, nil, 0, sockaddr(to, zone)), to)
 			}
-			return sent(unix.Connect(fd, sockaddr(to)), to)
+			return sent(unix.Connect(fd, sockaddr(to, zone)), to)
 		}}, nil
 }
 
 // sourceFor is the address from which the kernel sends. Connecting a socket of UDP says it, and
 // sends nothing.
-func (r Request) sourceFor(to netip.AddrPort) (netip.Addr, error) {
+func (r Request) sourceFor(to netip.AddrPort, zone uint32) (netip.Addr, error) {
 	fd, err := r.socket(unix.SOCK_DGRAM)
 	if err != nil {
 		return netip.Addr{}, err
 	}
 	defer unix.Close(fd)
-	if err := unix.Connect(fd, sockaddr(to)); err != nil {
+	if err := unix.Connect(fd, sockaddr(to, zone)); err != nil {
 		return netip.Addr{}, fmt.Errorf("find the way to %s: %w: look at the pod's routes",
 			to.Addr(), err)
 	}
@@ -94,11 +118,10 @@ func (r Request) socket(kind int) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("open a socket: %w", err)
 	}
-	if r.Device != "" {
-		if err := unix.BindToDevice(fd, r.Device); err != nil {
-			_ = unix.Close(fd)
-			return 0, fmt.Errorf("send through %q: %w", r.Device, err)
-		}
+	// As a program does that sends to all of a network.
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1); err != nil {
+		_ = unix.Close(fd)
+		return 0, fmt.Errorf("allow it to send to all of a network: %w", err)
 	}
 	return fd, nil
 }
@@ -112,11 +135,12 @@ func sent(err error, to netip.AddrPort) error {
 	return fmt.Errorf("send to %s: %w", to, err)
 }
 
-func sockaddr(a netip.AddrPort) unix.Sockaddr {
+// sockaddr is an address as sockets have it; zone counts for link-local ones only.
+func sockaddr(a netip.AddrPort, zone uint32) unix.Sockaddr {
 	if a.Addr().Is4() {
 		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
 	}
-	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
+	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port()), ZoneId: zone}
 }
 
 func boundTo(fd int) (netip.AddrPort, error) {

@@ -167,28 +167,53 @@ func isKnown() condition {
 // rules report what a filter asks for, and drop nothing. Those of the last chains are met by what
 // is no first packet of a connection.
 func (f Filter) rules() []tracingRule {
-	all := []tracingRule{f.first()}
+	all := f.first()
 	for _, chain := range []string{lastOut, lastIn, lastForward} {
 		all = append(all, tracingRule{chain, isKnown()})
 	}
 	return all
 }
 
-func (f Filter) first() tracingRule {
-	when := []condition{protocolIs(f.Protocol, f.To.Addr()), destinationIs(f.To)}
+// first begin to report what a filter asks for. A packet meets one of them only.
+func (f Filter) first() []tracingRule {
+	when := append(protocolIs(f.Protocol, f.To.Addr()), destinationIs(f.To)...)
 	if f.Protocol == redirect.TCP {
-		when = append(when, isSYN())
+		when = append(when, isSYN()...)
 	}
 	if f.In != "" {
-		return report(firstIn, append(when, interfaceIs(expr.MetaKeyIIFNAME, f.In))...)
+		return []tracingRule{report(firstIn, when, interfaceIs(expr.MetaKeyIIFNAME, f.In))}
 	}
-	if o := f.Owner; o != nil {
-		id := func(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
-		when = append(when, equals(meta(expr.MetaKeySKUID), id(o.UID)),
-			equals(meta(expr.MetaKeySKGID), id(o.GID)))
+	if f.Out != "" {
+		when = append(when, interfaceIs(expr.MetaKeyOIFNAME, f.Out)...)
 	}
-	return report(firstOut, when...)
+	done := &expr.Verdict{Kind: expr.VerdictAccept}
+	var all []tracingRule
+	for _, o := range f.Except {
+		all = append(all, tracingRule{firstOut, append(o.is(), done)})
+	}
+	for _, o := range f.Of {
+		one := report(firstOut, when, o.is())
+		all = append(all, tracingRule{firstOut, append(one.exprs, done)})
+	}
+	if len(f.Of) == 0 {
+		all = append(all, report(firstOut, when))
+	}
+	return all
 }
+
+// is holds for what an owner sends.
+func (o Owner) is() condition {
+	var all condition
+	if o.UID != nil {
+		all = append(all, equals(meta(expr.MetaKeySKUID), native(*o.UID))...)
+	}
+	if o.GID != nil {
+		all = append(all, equals(meta(expr.MetaKeySKGID), native(*o.GID))...)
+	}
+	return all
+}
+
+func native(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
 // tableFlagOwner has the kernel remove a table with the socket that made it, and let nobody else
 // change it (NFT_TABLE_F_OWNER, linux/netfilter/nf_tables.h).

@@ -32,6 +32,14 @@ type Packet struct {
 	State          redirect.State // one; zero: New
 }
 
+// Bound reports whether the packet stays on the interface by which it leaves, whatever becomes of
+// its destination: the kernel binds a socket of TCP to the interface of a link-local address that
+// it connects to. Such a connection can be redirected, and yet it reaches nobody.
+func (p Packet) Bound() bool {
+	return p.Out != "" && p.Out != "lo" && p.Protocol == redirect.TCP &&
+		p.Destination.Addr().Is6() && p.Destination.Addr().IsLinkLocalUnicast()
+}
+
 // Owner is who made a socket.
 type Owner struct {
 	UID, GID uint32 // as the kernel keeps them with the socket

@@ -54,6 +54,7 @@ type Leg struct {
 	Packet packet.Packet // with which it begins
 	Fate   packet.Fate   // of that packet
 	Stays  bool          // within the pod
+	Lost   bool          // redirected, and yet nobody gets it, see packet.Packet.Bound
 }
 
 const (
@@ -99,7 +100,9 @@ func FollowPacket(pod Pod, from Sender, first packet.Packet) []Leg {
 
 func leg(rules redirect.Ruleset, from Sender, p packet.Packet) Leg {
 	fate := simulate.Packet(rules, p)
-	return Leg{Sender: from, Packet: p, Fate: fate, Stays: p.Out == lo || fate.Local}
+	lost := fate.Outcome == packet.Redirected && p.Bound()
+	return Leg{Sender: from, Packet: p, Fate: fate, Lost: lost,
+		Stays: !lost && (p.Out == lo || fate.Local)}
 }
 
 const lo = "lo"
@@ -125,6 +128,12 @@ func (pod Pod) packet(talk Talk) (packet.Packet, error) {
 		return p, fmt.Errorf("the pod has no address of the family of %s", to)
 	case talk.From.Peer && to.IsLoopback():
 		return p, errors.New("a peer cannot reach loopback of the pod")
+	case talk.From.Peer && through == lo:
+		return p, errors.New("a peer does not enter through lo")
+	case !talk.From.Peer && through == lo && !pod.reachesItself(to):
+		return p, errors.New("through lo goes only what is for the pod itself")
+	case !talk.From.Peer && talk.Interface != "" && through != lo && pod.reachesItself(to):
+		return p, errors.New("what is for the pod itself goes through lo: name no other interface")
 	case talk.From.Peer:
 		p.In, p.Source = through, netip.AddrPortFrom(peerOf(to), senderPort)
 		return p, nil
@@ -138,6 +147,11 @@ func (pod Pod) packet(talk Talk) (packet.Packet, error) {
 		p.Out, p.Source = lo, netip.AddrPortFrom(to, senderPort)
 	}
 	return p, nil
+}
+
+// reachesItself reports whether what the pod sends to an address stays in it.
+func (pod Pod) reachesItself(to netip.Addr) bool {
+	return to.IsLoopback() || slices.Contains(pod.Addrs, to)
 }
 
 // own is the address that the pod sends from.
@@ -167,7 +181,7 @@ func loopbackOf(to netip.Addr) netip.Addr {
 // going, and inward from the address by which the rules know such calls.
 func (pod Pod) onward(from Leg) (packet.Packet, bool) {
 	captured := from.Fate.Outcome == packet.Redirected || from.Fate.Outcome == packet.Handed
-	if !captured || from.Fate.Port == pod.Policy.Ports.DNS {
+	if !captured || from.Lost || from.Fate.Port == pod.Policy.Ports.DNS {
 		return packet.Packet{}, false // the resolver's questions are its own
 	}
 	proxy := pod.proxy()

@@ -33,8 +33,12 @@ func draw(all []trace.Leg) string {
 	var legs []string
 	for _, l := range all {
 		p := l.Packet
-		legs = append(legs, fmt.Sprintf("%s %s→%s in %q out %q: %s", l.Sender.Name,
-			p.Source.Addr(), p.Destination, p.In, p.Out, l.Fate.Words()))
+		line := fmt.Sprintf("%s %s→%s in %q out %q: %s", l.Sender.Name,
+			p.Source.Addr(), p.Destination, p.In, p.Out, l.Fate.Words())
+		if l.Lost {
+			line += ", lost"
+		}
+		legs = append(legs, line)
 	}
 	return strings.Join(legs, "; ")
 }
@@ -84,6 +88,10 @@ func TestWays(t *testing.T) {
 				`proxy 127.0.0.6→10.244.0.2:8080 in "" out "lo": passes`},
 		"on loopback": {talk: trace.Talk{From: app}, to: "127.0.0.1:8080",
 			want: `app 127.0.0.1→127.0.0.1:8080 in "" out "lo": passes`},
+		"on the link": {talk: trace.Talk{From: app, Interface: "net1"}, to: "[fe80::1]:80",
+			want: `app fd00:244::2→[fe80::1]:80 in "" out "net1": redirected to port 15001, lost`},
+		"to itself, by its interface": {talk: trace.Talk{From: app, Interface: "lo"},
+			to: "10.244.0.2:80", want: `app 10.244.0.2→10.244.0.2:80 in "" out "lo": passes`},
 		"a name": {env: dns, talk: trace.Talk{From: app, UDP: true}, to: "10.96.0.10:53",
 			want: `app 10.244.0.2→10.96.0.10:53 in "" out "eth0": redirected to port 15053`},
 		"UDP else": {env: dns, talk: trace.Talk{From: app, UDP: true}, to: "10.96.0.10:123",

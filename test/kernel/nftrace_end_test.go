@@ -191,7 +191,8 @@ func TestRefusedTraces(t *testing.T) {
 	}
 	app := appCalls(rs)
 	unknown := app
-	unknown.Device = "nowhere0"
+	unknown.Packet.Out = "nowhere0"
+	unknown.Packet.Destination = netip.MustParseAddrPort("[fe80::1]:80")
 	for name, row := range map[string]struct {
 		in      *podns.Namespace
 		request nftrace.Request
@@ -200,7 +201,7 @@ func TestRefusedTraces(t *testing.T) {
 		"legacy iptables": {legacy.opened, app, "legacy iptables"},
 		"no sender":       {pod.opened, nftrace.Request{Rules: rs}, "want a packet with an owner"},
 		"no route":        {opened(t, plain), app, "look at the pod's routes"},
-		"no such device":  {pod.opened, unknown, `"nowhere0"`},
+		"no such zone":    {pod.opened, unknown, `"nowhere0"`},
 		"no such uplink":  {pod.opened, nftrace.Request{Packet: enters("eth9")}, `"eth9"`},
 		"no veth":         {pod.opened, nftrace.Request{Packet: enters("lo")}, "lo is no veth"},
 		"peer out of sight": {pod.opened, nftrace.Request{Packet: enters("eth0")},

@@ -25,8 +25,10 @@ func (p tracedPod) followed(t *testing.T, like call, calls func(),
 	found func(nftrace.Way) (enough bool)) {
 	t.Helper()
 	sent := like.packet()
-	f := nftrace.Filter{Protocol: like.proto, To: like.to, In: sent.In, Owner: sent.Owner,
-		Rules: p.rules}
+	f := nftrace.Filter{Protocol: like.proto, To: like.to, In: sent.In, Rules: p.rules}
+	if o := sent.Owner; o != nil {
+		f.Of = []nftrace.Owner{{UID: &o.UID, GID: &o.GID}}
+	}
 	enough := errors.New("enough")
 	var done sync.WaitGroup
 	done.Go(func() {

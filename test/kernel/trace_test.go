@@ -26,7 +26,7 @@ func TestATraceBeginsAsTheKernelDoes(t *testing.T) {
 			continue // what a trace is not asked for, or only with more than a destination
 		}
 		legs, err := trace.Follow(pod, trace.Talk{From: trace.Sender{UID: c.as.UID, GID: c.as.GID},
-			To: c.to, UDP: c.proto == redirect.UDP, Interface: "eth0"})
+			To: c.to, UDP: c.proto == redirect.UDP})
 		if err != nil {
 			t.Fatalf("%s: %v", c, err)
 		}
