@@ -189,8 +189,8 @@ func earlyWords(container string) string {
 
 func (s subject) uidOf(container string) (uint32, bool) {
 	for _, c := range s.pod.Containers {
-		if c.Name == container && c.RunAsUser != nil {
-			return uint32(*c.RunAsUser), *c.RunAsUser >= 0
+		if c.Name == container {
+			return idOf(c.RunAsUser)
 		}
 	}
 	return 0, false

@@ -3,11 +3,15 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftrace"
 	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
+	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
+	"github.com/sidecar-cni/sidecar-cni/redirect/routing"
 	"github.com/sidecar-cni/sidecar-cni/redirect/trace"
 )
 
@@ -22,7 +26,7 @@ func (s *spot) live(ctx context.Context, t talkFlags, asked namedTalk,
 		errors.Is(err, nftrace.ErrNoNFTables) || ctx.Err() != nil
 	if err != nil && t.all && !hopeless { // the others may be possible
 		pod := s.subject.tracePod()
-		shown := newTalk(asked, trace.FollowPacket(pod, played.Sender, played.Packet))
+		shown := s.subject.newTalk(asked, trace.FollowPacket(pod, played.Sender, played.Packet))
 		shown.Kernel = &kernelWay{Unknown: err.Error()}
 		return shown, nil
 	}
@@ -37,14 +41,27 @@ func (s *spot) send(ctx context.Context, asked namedTalk, played trace.Leg) (tal
 		request.Packet.Source = netip.AddrPort{} // as the kernel chooses
 	}
 	way, err := nftrace.Send(ctx, s.place.NS, request)
-	if err != nil {
+	zoned := asked.To.Addr().IsLinkLocalUnicast() // which may be the pod's own
+	switch {
+	case err != nil:
 		return talk{}, err
+	case asked.Interface != "" && way.Out != "" && way.Out != asked.Interface && !zoned:
+		return talk{}, fmt.Errorf("the pod's routes lead to %s through %s, not through %s: leave "+
+			"out --interface, or --live", asked.To.Addr(), way.Out, asked.Interface)
 	}
 	return s.beside(asked, way, played.Packet.Owner), nil
 }
 
 // wait follows packets of others.
-func (s *spot) wait(ctx context.Context, asked namedTalk, found func(talk) error) error {
+func (s *spot) wait(ctx context.Context, t talkFlags, found func(talk) error) error {
+	if err := s.readAddresses(); err != nil {
+		return err
+	}
+	all, err := s.subject.talks(t)
+	if err != nil {
+		return err
+	}
+	asked := all[0]
 	legs, err := trace.Follow(s.subject.tracePod(), asked.Talk)
 	if err != nil {
 		return &usageError{err}
@@ -52,12 +69,50 @@ func (s *spot) wait(ctx context.Context, asked namedTalk, found func(talk) error
 	first := legs[0].Packet
 	f := nftrace.Filter{Protocol: first.Protocol, To: first.Destination, In: first.In,
 		Rules: redirect.Compile(s.subject.has())}
-	if o := first.Owner; o != nil {
-		f.Of = []nftrace.Owner{{UID: &o.UID, GID: &o.GID}}
+	if !asked.from.Peer {
+		f.Out = asked.Interface
+		f.Of, f.Except = s.subject.owners(asked.from)
 	}
 	return nftrace.Follow(ctx, s.place.NS, f, func(w nftrace.Way) error {
 		return found(s.beside(asked, w, first.Owner))
 	})
+}
+
+// owners are those by whom the packets of a sender are known: the ids that are known. One of whom
+// nobody knows the uid is whoever is not the proxy.
+func (s subject) owners(from sender) (of, except []nftrace.Owner) {
+	var uids, gids []nftrace.Owner // the proxy's
+	for _, id := range s.has().Proxy.UIDs {
+		uids = append(uids, nftrace.Owner{UID: &id})
+	}
+	for _, id := range s.has().Proxy.GIDs {
+		gids = append(gids, nftrace.Owner{GID: &id})
+	}
+	switch proxy := s.proxy(); {
+	case !from.uid:
+		return nil, slices.Concat(uids, gids)
+	case from.gid:
+		return []nftrace.Owner{{UID: &from.UID, GID: &from.GID}}, nil
+	case proxy.gid && proxy.UID == from.UID: // as root: the proxy is known by its group alone
+		return []nftrace.Owner{{UID: &from.UID}}, gids
+	}
+	return []nftrace.Owner{{UID: &from.UID}}, nil
+}
+
+// readAddresses takes the addresses of the namespace for the pod's, if nobody says any.
+func (s *spot) readAddresses() error {
+	if len(s.subject.pod.IPs) > 0 {
+		return nil
+	}
+	err := s.place.NS.DoOn(podns.Apart, func() (err error) {
+		s.subject.pod.IPs, err = routing.Reachable()
+		return err
+	})
+	if err == nil && len(s.subject.pod.IPs) == 0 {
+		err = fmt.Errorf("%s: its network namespace has no address yet, but on lo: name the one "+
+			"that it is to have by --pod-ip", s.subject.pod.Name)
+	}
+	return err
 }
 
 // beside plays the packet as it was, and compares.
@@ -65,7 +120,8 @@ func (s *spot) beside(asked namedTalk, way nftrace.Way, owner *packet.Owner) tal
 	p := way.Packet()
 	p.Owner = owner
 	legs := trace.FollowPacket(s.subject.tracePod(), asked.From, p)
-	shown := newTalk(asked, legs)
-	shown.Kernel = &kernelWay{Way: way, Comparison: way.Compare(legs[0].Fate)}
+	shown := s.subject.newTalk(asked, legs)
+	comparison := way.Compare(legs[0].Fate)
+	shown.Kernel = &kernelWay{Way: &way, Comparison: &comparison}
 	return shown
 }

@@ -12,6 +12,8 @@ func (s *spot) live(context.Context, talkFlags, namedTalk, trace.Leg) (talk, err
 	return talk{}, here()
 }
 
-func (s *spot) wait(context.Context, namedTalk, func(talk) error) error { return here() }
+func (s *spot) wait(context.Context, talkFlags, func(talk) error) error { return here() }
+
+func (s *spot) readAddresses() error { return here() }
 
 func (s *spot) rules(context.Context, string) (*kernelListing, error) { return nil, here() }

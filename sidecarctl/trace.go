@@ -1,17 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/trace"
 )
 
@@ -21,7 +16,10 @@ and then the one that the proxy opens in its turn. It is played, not sent.
 With --live the packet that begins it is sent as well, as that user of the pod or from the node's
 end of the pod's interface, and the rules are shown through which the kernel really took it. It is
 dropped behind them and reaches nobody. With --wait the packets are followed that others send.
-Both read what the kernel reports about rules of nftables, among them those of iptables-nft.`
+Both read what the kernel reports about rules of nftables, among them those of iptables-nft.
+
+It ends with 3 where the kernel does something else than was played, or if none of the packets of
+--all could be sent; those that could not be sent count for nothing beside others that were.`
 
 // talkFlags say who talks to whom.
 type talkFlags struct {
@@ -80,6 +78,10 @@ func (e env) traceCommand() *cobra.Command {
 					"connection by --to", one)
 			}
 		}
+		if c.Flags().Changed("interface") && !realInterface(t.netdevice) {
+			return usagef("--interface %q: want an interface's name of at most 15 letters, digits "+
+				"and . _ - @ ~", t.netdevice)
+		}
 		o.kernel = t.live || t.wait
 		all, err := e.subjects(c.Context(), &o, args)
 		if err != nil {
@@ -102,6 +104,9 @@ func (e env) ways(c *cobra.Command, o *options, t talkFlags, all []subject) (way
 	if t.live {
 		shown, err := values(ask(c.Context(), e, question[way]{command: c, options: o,
 			here: func(ctx context.Context, at *spot) (way, error) {
+				if err := at.readAddresses(); err != nil {
+					return way{}, err
+				}
 				return at.subject.way(ctx, t, at)
 			}, pod: func(w way) string { return w.Pod }}, all))
 		for i := range shown {
@@ -128,14 +133,17 @@ func (s subject) way(ctx context.Context, t talkFlags, at *spot) (way, error) {
 	}
 	x := s.explain(false)
 	w := way{Pod: s.pod.Name, Outcome: x.Outcome, Because: x.Because, table: t.all}
-	var err error
 	switch {
+	case x.Outcome == isRefused:
+		w.Findings = x.Findings
 	case s.redirected(x.Outcome):
 		w.Findings = s.aside()
-		w.Talks, err = s.follow(ctx, t, at)
-	case x.Outcome == isRefused:
-		w.Because = x.Findings[0].What
 	}
+	if !s.redirected(x.Outcome) {
+		return w, nil
+	}
+	var err error
+	w.Talks, err = s.follow(ctx, t, at)
 	return w, err
 }
 
@@ -168,9 +176,9 @@ func (s subject) follow(ctx context.Context, t talkFlags, at *spot) ([]talk, err
 	for _, one := range asked {
 		legs, err := trace.Follow(s.tracePod(), one.Talk)
 		if err != nil {
-			return nil, usagef("--to %s: %w", t.to, err)
+			return nil, usagef("--from %s --to %s: %w", t.from, t.to, err)
 		}
-		played := newTalk(one, legs)
+		played := s.newTalk(one, legs)
 		if at != nil {
 			if played, err = at.live(ctx, t, one, legs[0]); err != nil {
 				return nil, err
@@ -179,154 +187,4 @@ func (s subject) follow(ctx context.Context, t talkFlags, at *spot) ([]talk, err
 		shown = append(shown, played)
 	}
 	return shown, nil
-}
-
-// exampleIPs stand in for a pod's addresses that nobody knows yet (RFC 5737, RFC 3849).
-var exampleIPs = []netip.Addr{netip.MustParseAddr("192.0.2.10"),
-	netip.MustParseAddr("2001:db8::10")}
-
-func (s subject) tracePod() trace.Pod {
-	p := trace.Pod{Policy: s.has(), Addrs: s.pod.IPs}
-	if len(p.Addrs) == 0 {
-		p.Addrs = exampleIPs
-	}
-	return p
-}
-
-// A namedTalk is a talk and what it is about.
-type namedTalk struct {
-	trace.Talk
-	about string // "" if the command line says it
-	sure  bool   // the sender's uid is known
-}
-
-// talks are those that the flags ask for.
-func (s subject) talks(t talkFlags) ([]namedTalk, error) {
-	if t.all {
-		return s.usual()
-	}
-	from, sure, err := s.sender(t.from)
-	if err != nil {
-		return nil, err
-	}
-	to, err := s.destination(t.to)
-	if err != nil {
-		return nil, err
-	}
-	return []namedTalk{{Talk: trace.Talk{From: from, To: to, UDP: t.udp, Interface: t.netdevice},
-		sure: sure}}, nil
-}
-
-// sender is who --from names. A uid that no manifest says is 0, which most images have.
-func (s subject) sender(from string) (who trace.Sender, sure bool, err error) {
-	proxy := s.has().Proxy
-	if number, ok := strings.CutPrefix(from, "uid:"); ok {
-		uid, err := strconv.ParseUint(number, 10, 32)
-		if err != nil {
-			return who, false, usagef("--from %q: want uid: and a number", from)
-		}
-		return trace.Sender{Name: from, UID: uint32(uid), GID: uint32(uid)}, true, nil
-	}
-	switch from {
-	case "peer":
-		return trace.Sender{Name: from, Peer: true}, true, nil
-	case "proxy":
-		return trace.Sender{Name: from, UID: proxy.UIDs[0], GID: proxy.GIDs[0]}, true, nil
-	}
-	for _, c := range s.pod.Containers {
-		if c.Name != from && (from != "app" || c.Init || c.Name == redirect.ProxyContainer) {
-			continue
-		}
-		who = trace.Sender{Name: c.Name}
-		if c.RunAsUser != nil {
-			who.UID, sure = uint32(*c.RunAsUser), true
-		}
-		if c.RunAsGroup != nil {
-			who.GID = uint32(*c.RunAsGroup)
-		}
-		return who, sure, nil
-	}
-	var names []string
-	for _, c := range s.pod.Containers {
-		names = append(names, c.Name)
-	}
-	if s.facts.Spec == nil && from == "app" { // whoever it is, he is not the proxy
-		return trace.Sender{Name: from, UID: anybody, GID: anybody}, false, nil
-	}
-	return who, false, usagef("--from %q: want app, proxy, peer, uid:N, or a container: %s", from,
-		strings.Join(names, ", "))
-}
-
-// anybody stands for the app of a pod of which the containers are not known.
-const anybody = 1000
-
-// destination is where --to leads.
-func (s subject) destination(to string) (netip.AddrPort, error) {
-	if port, ok := strings.CutPrefix(to, "self:"); ok {
-		number, err := strconv.ParseUint(port, 10, 16)
-		if err != nil || number == 0 {
-			return netip.AddrPort{}, usagef("--to %q: want self: and a port", to)
-		}
-		return netip.AddrPortFrom(s.tracePod().Addrs[0], uint16(number)), nil
-	}
-	addr, err := netip.ParseAddrPort(to)
-	if err != nil || addr.Port() == 0 {
-		return netip.AddrPort{}, usagef("--to %q: want ADDRESS:PORT as 10.0.0.1:80 or "+
-			"[fd00::1]:80, or self:PORT; names are not looked up", to)
-	}
-	return netip.AddrPortFrom(addr.Addr().Unmap().WithZone(""), addr.Port()), nil
-}
-
-// usual are the connections that people ask about, in each family that the pod has.
-func (s subject) usual() ([]namedTalk, error) {
-	app, sure, err := s.sender("app")
-	if err != nil {
-		return nil, err
-	}
-	proxy, _, _ := s.sender("proxy")
-	peer, _, _ := s.sender("peer")
-	port := uint16(8080)
-	for _, c := range s.pod.Containers {
-		if len(c.Ports) > 0 && c.Name != redirect.ProxyContainer {
-			port = c.Ports[0].Number
-			break
-		}
-	}
-	var all []namedTalk
-	for _, own := range s.families() {
-		elsewhere := map[bool]string{true: "198.51.100.7", false: "2001:db8:1::7"}[own.Is4()]
-		loopback := map[bool]string{true: "127.0.0.1", false: "::1"}[own.Is4()]
-		add := func(about string, from trace.Sender, to string, port uint16, udp bool) {
-			all = append(all, namedTalk{about: about, sure: sure, Talk: trace.Talk{From: from,
-				To: netip.AddrPortFrom(netip.MustParseAddr(to), port), UDP: udp}})
-		}
-		add("app calls out", app, elsewhere, 443, false)
-		add("app asks for a name", app, s.nameserver(own.Is4(), elsewhere), 53, true)
-		add("app calls itself by its address", app, own.String(), port, false)
-		add("app calls itself on loopback", app, loopback, port, false)
-		add("proxy calls out", proxy, elsewhere, 443, false)
-		add("peer calls the app", peer, own.String(), port, false)
-		add("kubelet probes the proxy", peer, own.String(), 15021, false)
-		add("peer calls a port of the proxy", peer, own.String(), s.has().Ports.Tunnel,
-			false)
-	}
-	return all, nil
-}
-
-// families are the pod's addresses, one of each family.
-func (s subject) families() []netip.Addr {
-	addrs := slices.Clone(s.tracePod().Addrs)
-	slices.SortStableFunc(addrs, func(a, b netip.Addr) int {
-		return cmp.Compare(a.BitLen(), b.BitLen())
-	})
-	return slices.CompactFunc(addrs, func(a, b netip.Addr) bool { return a.Is4() == b.Is4() })
-}
-
-func (s subject) nameserver(ipv4 bool, usual string) string {
-	for _, a := range s.facts.Nameservers {
-		if a.Is4() == ipv4 {
-			return a.String()
-		}
-	}
-	return usual
 }

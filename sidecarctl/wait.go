@@ -31,8 +31,7 @@ func (e env) wait(c *cobra.Command, o *options, t talkFlags, all []subject) erro
 	if one.record == nil && (one.decision.Skip != "" || one.mistake != nil) {
 		return fmt.Errorf("pod %s gets no rules of sidecar-cni: explain says why", one.pod.Name)
 	}
-	asked, err := one.talks(t)
-	if err != nil {
+	if _, err := one.talks(t); err != nil { // before a node is asked
 		return err
 	}
 	amiss := false
@@ -47,8 +46,8 @@ func (e env) wait(c *cobra.Command, o *options, t talkFlags, all []subject) erro
 		}
 		return nil
 	}
-	err = e.follow(c.Context(), stream{command: c, options: o,
-		here: func(ctx context.Context, at *spot) error { return at.wait(ctx, asked[0], show) },
+	err := e.follow(c.Context(), stream{command: c, options: o,
+		here: func(ctx context.Context, at *spot) error { return at.wait(ctx, t, show) },
 		read: func(r io.Reader) error { return packetsOf(r, show) },
 	}, one)
 	switch {

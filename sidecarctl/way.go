@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
@@ -36,31 +35,38 @@ type talk struct {
 
 // kernelWay is how the kernel took the packet, beside how it was played.
 type kernelWay struct {
-	// Why the packet could not be sent. If it was, this is left out, and the rest is known.
+	// Why the packet could not be sent. If it was, this is left out, and the other two are there.
 	Unknown string `json:"unknown,omitempty"`
 
-	Way        nftrace.Way        `json:"way"`        // how the kernel took it
-	Comparison nftrace.Comparison `json:"comparison"` // that with how it was played
+	Way        *nftrace.Way        `json:"way,omitempty"`        // how the kernel took it
+	Comparison *nftrace.Comparison `json:"comparison,omitempty"` // that with how it was played
 }
 
+// sent reports whether a packet was really sent, be it by others.
+func (t talk) sent() bool { return t.Kernel != nil && t.Kernel.Comparison != nil }
+
 // parts reports whether the kernel did something else than was played.
-func (t talk) parts() bool {
-	return t.Kernel != nil && t.Kernel.Unknown == "" && !t.Kernel.Comparison.Same
-}
+func (t talk) parts() bool { return t.sent() && !t.Kernel.Comparison.Same }
 
 // leg is one connection.
 type leg struct {
-	From      string `json:"from"`              // who begins
-	UID       uint32 `json:"uid"`               // the sender's; 0 where it is outside the pod
-	Assumed   bool   `json:"assumed,omitempty"` // no manifest says the uid
-	To        string `json:"to"`                // the destination that the sender chose
-	Protocol  string `json:"protocol"`          // TCP or UDP
-	Interface string `json:"interface"`         // by which it leaves or enters
-	Enters    bool   `json:"enters,omitempty"`  // it comes from outside the pod
-	Rules     []met  `json:"rules,omitempty"`   // those that it met, in order
-	Outcome   string `json:"outcome"`           // passes, redirected, handed over or dropped
-	Port      uint16 `json:"port,omitempty"`    // of the proxy that gets it
-	Peer      bool   `json:"peer,omitempty"`    // somebody outside sends it: it has no uid
+	From    string `json:"from"`              // who begins
+	UID     uint32 `json:"uid"`               // the sender's; 0 where it is outside the pod
+	Assumed bool   `json:"assumed,omitempty"` // no manifest says the uid
+	// What is taken for the sender's gid, where rules ask for it and no manifest says it.
+	AssumedGID *uint32 `json:"assumedGid,omitempty"`
+
+	To        string `json:"to"`               // the destination that the sender chose
+	Protocol  string `json:"protocol"`         // TCP or UDP
+	Interface string `json:"interface"`        // by which it leaves or enters
+	Enters    bool   `json:"enters,omitempty"` // it comes from outside the pod
+	Rules     []met  `json:"rules,omitempty"`  // those that it met, in order
+	Outcome   string `json:"outcome"`          // passes, redirected, handed over or dropped
+	Port      uint16 `json:"port,omitempty"`   // of the proxy that gets it
+	Peer      bool   `json:"peer,omitempty"`   // somebody outside sends it: it has no uid
+	Lost      bool   `json:"lost,omitempty"`   // redirected, and yet nobody gets it
+
+	Notes []string `json:"notes,omitempty"` // what is to be known of it beside the rules
 }
 
 // met is a rule that the packet met.
@@ -70,23 +76,56 @@ type met struct {
 	Why   string `json:"why"`   // its reason
 }
 
-func newTalk(t namedTalk, legs []trace.Leg) talk {
+func (s subject) newTalk(t namedTalk, legs []trace.Leg) talk {
 	shown := talk{About: t.about}
 	for i, l := range legs {
-		p := l.Packet
-		one := leg{From: l.Sender.Name, UID: l.Sender.UID, Peer: l.Sender.Peer,
-			Assumed: i == 0 && !t.sure && !l.Sender.Peer, To: p.Destination.String(),
-			Protocol: p.Protocol.String(), Interface: cmp.Or(p.In, p.Out), Enters: p.In != "",
-			Outcome: l.Fate.Words(), Port: l.Fate.Port}
-		for _, m := range l.Fate.Met {
-			rule, _ := m.Rule.(redirect.Rule)
-			one.Rules = append(one.Rules, met{
-				Where: fmt.Sprintf("%s %s %d", m.Table, m.Chain, m.Index+1),
-				Then:  strings.TrimPrefix(rule.Then.String(), "is "), Why: rule.Why})
+		one := newLeg(l)
+		if i > 0 {
+			shown.Legs = append(shown.Legs, one)
+			continue
+		}
+		one.Assumed = !t.from.uid && !t.from.Peer
+		if t.from.assumesGID() && s.asksForGroups() {
+			one.AssumedGID = &l.Sender.GID
+		}
+		one.Notes = append(one.Notes, t.notes...)
+		unheard := t.from.early && l.Fate.Port != 0
+		switch {
+		case l.Lost:
+			one.Notes = append(one.Notes, "what goes to a link-local address cannot leave its "+
+				"interface: redirected, it reaches neither the proxy nor anybody else")
+		case unheard:
+			one.Notes = append(one.Notes, earlyWords(t.from.Name))
 		}
 		shown.Legs = append(shown.Legs, one)
+		if unheard {
+			break
+		}
 	}
 	return shown
+}
+
+// asksForGroups reports whether rules ask for other groups than the proxy's.
+func (s subject) asksForGroups() bool {
+	g := s.has().Groups
+	return !g.All || len(g.Exclude) > 0
+}
+
+func newLeg(l trace.Leg) leg {
+	p := l.Packet
+	one := leg{From: l.Sender.Name, UID: l.Sender.UID, Peer: l.Sender.Peer,
+		To: p.Destination.String(), Protocol: p.Protocol.String(),
+		Interface: cmp.Or(p.In, p.Out), Enters: p.In != "", Outcome: l.Fate.Words(), Lost: l.Lost}
+	if !l.Lost {
+		one.Port = l.Fate.Port
+	}
+	for _, m := range l.Fate.Met {
+		rule, _ := m.Rule.(redirect.Rule)
+		one.Rules = append(one.Rules, met{
+			Where: fmt.Sprintf("%s %s %d", m.Table, m.Chain, m.Index+1),
+			Then:  strings.TrimPrefix(rule.Then.String(), "is "), Why: rule.Why})
+	}
+	return one
 }
 
 // Text writes it for people.
@@ -98,11 +137,13 @@ func (all ways) Text(p *view.Page) {
 		if w.Outcome != isRedirected || len(all) > 1 || w.table {
 			p.Heading(w.Pod + ": " + w.Outcome)
 		}
-		if w.Because != "" {
-			p.Paragraph(2, w.Because+": its connections meet no rule of sidecar-cni")
+		because := w.Because
+		if w.Outcome == isSkipped && len(w.Talks) == 0 {
+			because += ": its connections meet no rule of sidecar-cni"
 		}
+		p.Paragraph(2, because)
 		for _, f := range w.Findings {
-			p.Odd(2, f.text())
+			f.show(p, 2)
 		}
 		for j, t := range w.Talks {
 			if w.table {
@@ -121,29 +162,50 @@ func (all ways) Text(p *view.Page) {
 	}
 }
 
-// amiss reports whether the pod does not start, or the kernel does something else than was played.
+// amiss reports whether the pod does not start, the kernel does something else than was played, or
+// nothing could be sent of what was to be.
 func (w way) amiss() bool {
-	return w.Outcome == isRefused || slices.ContainsFunc(w.Talks, talk.parts)
+	n := w.counts()
+	return w.Outcome == isRefused || n.same < n.sent || n.asked > 0 && n.sent == 0
+}
+
+// counts are of packets: those that were to be sent, those that were, and those of which the kernel
+// did what was played.
+type counts struct{ asked, sent, same int }
+
+func (w way) counts() (n counts) {
+	for _, t := range w.Talks {
+		if t.Kernel != nil {
+			n.asked++
+		}
+		if t.sent() {
+			n.sent++
+		}
+		if t.same() {
+			n.same++
+		}
+	}
+	return n
 }
 
 // sum says of a table how much of it the kernel did as well.
 func (w way) sum(p *view.Page) {
-	same, sent := 0, 0
-	for _, t := range w.Talks {
-		if t.Kernel != nil {
-			sent++
-		}
-		if t.same() {
-			same++
-		}
-	}
-	if w.table && sent > 0 {
-		p.Paragraph(0, fmt.Sprintf("The kernel took %d of %d through the same rules.", same, sent))
+	n := w.counts()
+	switch {
+	case !w.table || n.asked == 0:
+	case n.sent == n.asked:
+		p.Paragraph(0, fmt.Sprintf("The kernel took %d of %d through the same rules.", n.same,
+			n.sent))
+	case n.sent == 0:
+		p.Wrong(0, fmt.Sprintf("None of the %d could be sent.", n.asked))
+	default:
+		p.Paragraph(0, fmt.Sprintf("The kernel took %d of the %d that were sent through the same "+
+			"rules; %d could not be sent.", n.same, n.sent, n.asked-n.sent))
 	}
 }
 
 // same reports whether the kernel did what was played.
-func (t talk) same() bool { return t.Kernel != nil && t.Kernel.Unknown == "" && !t.parts() }
+func (t talk) same() bool { return t.sent() && t.Kernel.Comparison.Same }
 
 func (t talk) text(p *view.Page) {
 	for i, l := range t.Legs {
@@ -154,6 +216,9 @@ func (t talk) text(p *view.Page) {
 		}
 		p.Table(2, rows)
 		p.Paragraph(2, l.end())
+		for _, note := range l.Notes {
+			p.Odd(2, note)
+		}
 		if i == 0 {
 			t.Kernel.text(p, 0)
 		}
@@ -165,7 +230,7 @@ func (k *kernelWay) text(p *view.Page, indent int) {
 	switch {
 	case k == nil:
 		return
-	case k.Unknown != "":
+	case k.Way == nil || k.Comparison == nil:
 		p.Odd(indent, "The kernel could not be asked: "+k.Unknown)
 		return
 	case k.Comparison.Same:
@@ -192,12 +257,15 @@ func (k *kernelWay) text(p *view.Page, indent int) {
 // heading says who sends what to whom.
 func (l leg) heading() string {
 	who := l.From
-	switch {
-	case l.Peer:
-	case l.Assumed:
-		who += fmt.Sprintf(" (uid %d, assumed)", l.UID)
-	default:
-		who += fmt.Sprintf(" (uid %d)", l.UID)
+	if !l.Peer {
+		who += fmt.Sprintf(" (uid %d", l.UID)
+		if l.Assumed {
+			who += ", assumed"
+		}
+		if l.AssumedGID != nil {
+			who += fmt.Sprintf(", gid %d, assumed", *l.AssumedGID)
+		}
+		who += ")"
 	}
 	way := "leaves through "
 	if l.Enters {
@@ -209,6 +277,8 @@ func (l leg) heading() string {
 // end says where it ends.
 func (l leg) end() string {
 	switch {
+	case l.Lost:
+		return "──▶ nobody"
 	case l.Port != 0:
 		return fmt.Sprintf("──▶ proxy, port %d", l.Port)
 	case l.Outcome == (packet.Fate{Outcome: packet.Dropped}).Words():
