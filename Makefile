@@ -95,7 +95,7 @@ format: ## bring the code into the form that lint asks for
 
 test: ## all tests, none from the cache; those on the kernel need root
 	$(needs) test
-	go test -count=1 -json -timeout 20m $(ARGS) $(PACKAGES) | $(summarize)
+	go test -count=1 -json -timeout 1h $(ARGS) $(PACKAGES) | $(summarize)
 
 # Those of e2e are the tests in files with that tag; the others of their packages are make test's. One test program at a time:
 # each has clusters of its own, which take what the machine has.
@@ -104,7 +104,7 @@ tagged = $$(grep -rl '^//go:build e2e' --include='*_test.go' test/cluster deploy
 e2e: ## a real cluster: kubelets on two generations of containerd, our chart and image; needs root; RUN=name picks
 	$(needs) e2e
 	go run ./test/cluster/setup
-	go test -tags e2e -count=1 -p 1 -json -timeout 45m -run "$(or $(RUN),^($(tagged))$$)" $(ARGS) ./test/cluster/... ./deployments/... ./test/e2e/... | $(summarize)
+	go test -tags e2e -count=1 -p 1 -json -timeout 3h -run "$(or $(RUN),^($(tagged))$$)" $(ARGS) ./test/cluster/... ./deployments/... ./test/e2e/... | $(summarize)
 
 # What is to be read is what it measured, which the summary of a run that passes leaves out.
 soak: ## a node rebooted REBOOTS (10) times, an entry taken out WRITES (50) times, what the guard costs; needs root
@@ -116,7 +116,7 @@ soak: ## a node rebooted REBOOTS (10) times, an entry taken out WRITES (50) time
 
 race: ## all tests under the race detector; needs gcc
 	$(needs) race
-	CGO_ENABLED=1 go test -json -race -timeout 20m $(ARGS) $(PACKAGES) | $(summarize)
+	CGO_ENABLED=1 go test -json -race -timeout 2h $(ARGS) $(PACKAGES) | $(summarize)
 
 fuzz: ## each fuzz target for FUZZTIME (30s); FUZZ=regexp picks
 	@go test -list '^Fuzz' $(PACKAGES) | $(owners) | while read -r package target; do
