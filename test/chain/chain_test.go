@@ -298,7 +298,7 @@ func TestTwiceInAChain(t *testing.T) {
 func TestManyAtOnce(t *testing.T) {
 	const many = 110 // pods, as many as a kubelet allows
 	n := newNode(t)
-	list := n.Network("1.1.0", n.Entry(Object{"deadline": "10s"}))
+	list := n.Network("1.1.0", n.Entry(Object{"deadline": "1m"}))
 	pods := make([]*corev1.Pod, many)
 	spaces := make([]*netns.NS, many)
 	for i := range many {

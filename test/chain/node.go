@@ -58,7 +58,7 @@ func (n *Node) Entry(more Object) Object {
 		"type": "sidecar-cni", "capabilities": Object{"io.kubernetes.cri.pod-annotations": true,
 			"dns": true},
 		"agentSocket": n.agent.Socket(), "kubeconfig": filepath.Join(n.Dir, "kubeconfig"),
-		"stateDir": n.state(), "deadline": "1s",
+		"stateDir": n.state(), "deadline": "1m",
 	}
 	maps.Copy(e, more)
 	return e
