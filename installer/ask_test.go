@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 	"github.com/sidecar-cni/sidecar-cni/test/criserver"
 )
 
@@ -87,7 +88,7 @@ func TestASilentRuntimeChangesNothing(t *testing.T) {
 		const passes = `sidecar_cni_passes_total{result="unchanged"}`
 		before := d.metric(passes)
 		r.must(d.cmd.Process.Signal(syscall.SIGHUP))
-		until(t, agent+" has made a pass", func() bool { return d.metric(passes) != before })
+		await.Until(t, agent+" has made a pass", func() bool { return d.metric(passes) != before })
 		d.says(200, "ready:")
 		if got := r.chain(); !r.hasDropIn() ||
 			!slices.Equal(got, []string{"bridge", "sidecar-cni"}) {
@@ -123,7 +124,7 @@ func TestALinkToARevision(t *testing.T) {
 	r.must(os.Symlink("2", r.path("next")))
 	names(second)
 	r.must(os.Rename(r.path("next"), r.path("current")))
-	until(t, "the new revision has the plugin", func() bool {
+	await.Until(t, "the new revision has the plugin", func() bool {
 		data, err := os.ReadFile(r.path("2", "conf", "10-bridge.conflist"))
 		_, none := os.Stat(r.path("2", "bin", "sidecar-cni"))
 		return err == nil && none == nil && strings.Contains(string(data), "sidecar-cni")

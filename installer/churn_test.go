@@ -17,6 +17,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/podfile"
 	"github.com/sidecar-cni/sidecar-cni/plugin/podsource"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 )
 
 const (
@@ -54,7 +55,7 @@ func TestPodsComeAndGoForAMinute(t *testing.T) {
 	}
 	r.untilPodFiles(want...)
 	for name, version := range c.versions {
-		until(t, name+" is up to date",
+		await.Until(t, name+" is up to date",
 			func() bool { return c.read(name) == portsOf(version) })
 	}
 }

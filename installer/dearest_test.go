@@ -14,6 +14,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 	"github.com/sidecar-cni/sidecar-cni/test/cgroup"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
@@ -67,7 +68,7 @@ func TestThePassOverTheDearestPods(t *testing.T) {
 	d := r.startBy(group.Command, "--repair", "repair", "--repair-interval", "1s", "--backend",
 		"iptables-nft", "--host-root", "/")
 	defer d.kill() // before the cgroup goes
-	until(t, "all pods are redirected", func() bool {
+	await.Until(t, "all pods are redirected", func() bool {
 		return d.metric(`sidecar_cni_checked_pods{finding="redirected"}`) == strconv.Itoa(whole+
 			open)
 	})

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 	"github.com/sidecar-cni/sidecar-cni/test/cgroup"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 	"github.com/sidecar-cni/sidecar-cni/test/nriserver"
@@ -43,7 +44,7 @@ func TestTheDaemonGuardsSandboxes(t *testing.T) {
 	r := newRig(t, map[string]string{"10-pods.conflist": bridge})
 	runtime := nriserver.Start(t, nriserver.Options{Socket: r.path("nri.sock")})
 	d := r.start(guarding...)
-	until(t, "the guard is connected", func() bool { return d.metric(guardConnected) == "1" })
+	await.Until(t, "the guard is connected", func() bool { return d.metric(guardConnected) == "1" })
 	first, second := netns.New(t), netns.New(t)
 	if _, err := runtime.RunPodSandbox(r.sandboxOf(meshed("web-0"), first)); err != nil {
 		t.Error(err)
@@ -138,7 +139,7 @@ func TestAFullNodeIsTold(t *testing.T) {
 	group := cgroup.New(t, chartLimit(t))
 	d := r.startBy(group.Command, guarding...)
 	defer d.kill() // before the cgroup goes
-	until(t, "the guard is connected", func() bool { return d.metric(guardConnected) == "1" })
+	await.Until(t, "the guard is connected", func() bool { return d.metric(guardConnected) == "1" })
 	if got := d.metric(guarded("connect", "open")); got != strconv.Itoa(fullNode) {
 		t.Errorf("%s sandboxes are open, want %d", got, fullNode)
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 )
 
 // The level of a running daemon is changed from within its pod, and holds until it ends.
@@ -27,7 +29,7 @@ func TestLogLevelWhileItRuns(t *testing.T) {
 	level("want one of debug, info, warn, error", "panic")
 	level("debug", "debug")
 	r.must(d.cmd.Process.Signal(syscall.SIGHUP))
-	until(t, "the daemon says more",
+	await.Until(t, "the daemon says more",
 		func() bool { return strings.Contains(d.log.String(), `"level":"debug"`) })
 	d.stop()
 	level("connection refused")

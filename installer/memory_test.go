@@ -20,6 +20,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/podfile"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 	"github.com/sidecar-cni/sidecar-cni/test/cgroup"
 )
 
@@ -140,14 +141,14 @@ func TestANodeFullOfTheLargestPods(t *testing.T) {
 				run := onTmpfs(t)
 				d := r.startBy(group.Command, "--repair", "report", "--run-dir", run)
 				defer d.kill() // before the cgroup goes
-				until(t, "all pods are cached", func() bool {
+				await.Until(t, "all pods are cached", func() bool {
 					return d.metric("sidecar_cni_cached_pods") == strconv.Itoa(kind.pods)
 				})
-				until(t, "they were looked at", func() bool {
+				await.Until(t, "they were looked at", func() bool {
 					return d.metric(`sidecar_cni_repair_passes_total{result="complete"}`) != "0"
 				})
 				r.askForAll(filepath.Join(run, "agent.sock"), kind.pods, kind.answer)
-				until(t, "the files are fresh", func() bool {
+				await.Until(t, "the files are fresh", func() bool {
 					return freshness(podfile.Dir(run)) == "fresh"
 				})
 				if kills := group.Kills(t); kills > 0 {
@@ -182,7 +183,7 @@ func (r *rig) askForAll(socket string, pods, answer int) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
-	until(r.t, "the socket is there", func() bool {
+	await.Until(r.t, "the socket is there", func() bool {
 		_, err := os.Stat(socket)
 		return err == nil
 	})

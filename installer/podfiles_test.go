@@ -13,6 +13,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/podfile"
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 )
 
 // freshness is what the plugin makes of the lock that says that the files of pods are fresh.
@@ -30,7 +31,7 @@ func freshness(dir string) string {
 
 func (r *rig) untilFresh() {
 	r.t.Helper()
-	until(r.t, "the files of pods are fresh",
+	await.Until(r.t, "the files of pods are fresh",
 		func() bool { return freshness(r.path("run", "pods")) == "fresh" })
 }
 
@@ -53,7 +54,7 @@ func (r *rig) podFiles() []string {
 
 func (r *rig) untilPodFiles(want ...string) {
 	r.t.Helper()
-	until(r.t, "there are other files of pods", func() bool {
+	await.Until(r.t, "there are other files of pods", func() bool {
 		return slices.Equal(slices.Sorted(slices.Values(want)), r.podFiles())
 	})
 }
@@ -76,7 +77,7 @@ func TestPodFiles(t *testing.T) {
 	r.api.Break(apiserver.Cut)
 	r.api.Remove(second)
 	d = r.start()
-	until(t, "the agent is in charge", func() bool { return len(d.logged("evaluated node")) > 0 })
+	await.Until(t, "the agent is in charge", func() bool { return len(d.logged("evaluated node")) > 0 })
 	r.untilPodFiles(podfile.FreshFile, "u0", "u1")
 	if got := freshness(r.path("run", "pods")); got != "nobody holds it" {
 		t.Errorf("without an API server: %s", got)
@@ -102,7 +103,7 @@ func TestPodFiles(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	r.api.Put(second)
-	until(t, "the daemon has the new pod",
+	await.Until(t, "the daemon has the new pod",
 		func() bool { return d.metric("sidecar_cni_cached_pods") == "2" })
 	d.says(503, "uninstalled")
 	if got := r.podFiles(); got != nil {
@@ -120,7 +121,7 @@ func TestPodFilesDuringAnUpdate(t *testing.T) {
 	old := r.start()
 	r.untilFresh()
 	young := r.start()
-	until(t, "the young one writes the files", func() bool {
+	await.Until(t, "the young one writes the files", func() bool {
 		return young.metric(`sidecar_cni_pod_files{state="written"}`) == "1"
 	})
 	r.untilFresh()
@@ -128,7 +129,7 @@ func TestPodFilesDuringAnUpdate(t *testing.T) {
 	other.UID = "u1"
 	r.api.Put(other)
 	r.untilPodFiles(podfile.FreshFile, "u0", "u1")
-	until(t, "the old one has let go", func() bool {
+	await.Until(t, "the old one has let go", func() bool {
 		return old.metric(`sidecar_cni_pod_files{state="written"}`) == "0"
 	})
 	young.kill()

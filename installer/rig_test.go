@@ -25,10 +25,9 @@ import (
 	"github.com/containernetworking/cni/libcni"
 
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
-
-const awaitTimeout = 30 * time.Second
 
 // programs builds the installer and the plugin once, side by side.
 var programs = sync.OnceValues(func() (string, error) {
@@ -197,7 +196,7 @@ func (d *daemon) stop() {
 		if err != nil {
 			d.t.Errorf("the daemon ended with %v", err)
 		}
-	case <-time.After(awaitTimeout):
+	case <-time.After(await.Limit):
 		d.t.Fatal("the daemon did not end")
 	}
 }
@@ -224,22 +223,12 @@ func (d *daemon) get(page string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// until waits for something to come true.
-func until(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(awaitTimeout); !is(); <-time.After(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain until %s", what)
-		}
-	}
-}
-
 // says waits until /readyz has a status and words.
 func (d *daemon) says(status int, words ...string) {
 	d.t.Helper()
 	var code int
 	var text string
-	until(d.t, fmt.Sprintf("/readyz says %d %q", status, words), func() bool {
+	await.Until(d.t, fmt.Sprintf("/readyz says %d %q", status, words), func() bool {
 		code, text = d.get("/readyz")
 		return code == status &&
 			!slices.ContainsFunc(words,

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 )
 
 func TestADaemonBringsThePluginInAndLeavesItThere(t *testing.T) {
@@ -173,7 +174,7 @@ func TestADirectoryThatIsMadeAnew(t *testing.T) {
 				if strings.Contains(d.log.String(), "set the chart's way") {
 					t.Errorf("a remedy that would not help:\n%s", d.log)
 				}
-			case <-time.After(awaitTimeout):
+			case <-time.After(await.Limit):
 				t.Fatal("the daemon goes on")
 			}
 			if flag == "--bin-dir" {
@@ -206,7 +207,7 @@ func TestADirectoryThatIsMadeAnewInItsParent(t *testing.T) {
 					if err == nil {
 						t.Error("it ended without an error")
 					}
-				case <-time.After(awaitTimeout):
+				case <-time.After(await.Limit):
 					t.Fatal("the daemon goes on")
 				}
 				return
@@ -250,7 +251,7 @@ func TestFromStandaloneToInline(t *testing.T) {
 	r.write("10-bridge.conflist", bridge)
 	r.must(os.Remove(r.path("conf", "00-multus.conf")))
 	d.says(200, "10-bridge.conflist runs our entry")
-	until(t, "Multus' file is gone", func() bool { return len(r.tree("multus")) == 0 })
+	await.Until(t, "Multus' file is gone", func() bool { return len(r.tree("multus")) == 0 })
 }
 
 func TestADaemonObeysTheMarkerUntilItIsInstalledAnew(t *testing.T) {
@@ -364,7 +365,7 @@ func TestUninstallOfADirectoryThatWasDeleted(t *testing.T) {
 					"deleted on the node after it was mounted") {
 					t.Errorf("it ended with %v\n%s", err, d.log)
 				}
-			case <-time.After(awaitTimeout):
+			case <-time.After(await.Limit):
 				t.Fatal("it goes on")
 			}
 		})
@@ -396,7 +397,7 @@ func TestUninstallTakesBackWhatWasSaid(t *testing.T) {
 	d := r.start("--node-condition")
 	d.says(200)
 	conditions := func() int { return len(r.api.Node("node-1").Status.Conditions) }
-	until(t, "the node has a condition", func() bool { return conditions() == 1 })
+	await.Until(t, "the node has a condition", func() bool { return conditions() == 1 })
 	d.stop()
 	if out, err := r.run("uninstall", "--node-condition", "--label-pods"); err != nil {
 		t.Fatalf("uninstall: %v\n%s", err, out)
@@ -454,7 +455,7 @@ func TestADaemonFollowsThePrimary(t *testing.T) {
 	r.must(os.Remove(r.path("conf", "10-calico.conflist")))
 	d.says(200, "50-bridge.conflist")
 	r.must(os.WriteFile(r.path("bin", "sidecar-cni"), []byte("cut off"), 0o755))
-	until(t, "the binary is whole again", func() bool {
+	await.Until(t, "the binary is whole again", func() bool {
 		data, err := os.ReadFile(r.path("bin", "sidecar-cni"))
 		return err == nil && len(data) > 1<<20
 	})
@@ -515,14 +516,14 @@ func TestANeighbourThatInsists(t *testing.T) {
 	if passes := len(d.logged("changed node")); passes > conflicts+1 {
 		t.Errorf("%d passes changed something, for %d conflicts", passes, conflicts)
 	}
-	until(t, "an Event tells of it", func() bool {
+	await.Until(t, "an Event tells of it", func() bool {
 		return slices.ContainsFunc(r.api.Events(), func(e *corev1.Event) bool {
 			return e.Reason == "SidecarChainConflict" && e.InvolvedObject.Kind == "Node" &&
 				strings.Contains(e.Message, "10-bridge.conflist")
 		})
 	})
 	cpu := d.cpu()
-	until(t, "a while is over",
+	await.Until(t, "a while is over",
 		func() bool { d.get("/healthz"); return time.Now().After(cpu.at.Add(2 * time.Second)) })
 	if spent := d.cpu().spent - cpu.spent; spent > 500*time.Millisecond {
 		t.Errorf("%v of CPU in 2 s of peace", spent)
@@ -572,7 +573,7 @@ func TestTokenRotation(t *testing.T) {
 	before := r.tree("conf/sidecar-cni.d")
 	rotate("..2", second)
 	flapped := false
-	until(t, "the new token is there", func() bool {
+	await.Until(t, "the new token is there", func() bool {
 		code, _ := d.get("/readyz")
 		flapped = flapped || code != 200
 		data, err := os.ReadFile(r.path("conf", "sidecar-cni.d", "token"))
@@ -587,7 +588,7 @@ func TestTokenRotation(t *testing.T) {
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("more than the token changed (-before +after):\n%s", diff)
 	}
-	until(t, "the log tells", func() bool { return len(d.logged("changed node")) == 2 })
+	await.Until(t, "the log tells", func() bool { return len(d.logged("changed node")) == 2 })
 	want := []any{"wrote " + r.path("conf", "sidecar-cni.d", "token")}
 	if diff := cmp.Diff(want, d.logged("changed node")[1]["changes"]); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)
@@ -627,14 +628,14 @@ func TestTheTaintIsRemovedOnceTheChainIsEffective(t *testing.T) {
 	r.api.PutNode(object)
 	d := r.start("--untaint", "--node-condition")
 	d.says(503, "no_network")
-	until(t, "the condition says no",
+	await.Until(t, "the condition says no",
 		func() bool { return condition(r.api.Node("node-1")) == "False NoNetwork" })
 	if got := r.api.Node("node-1").Spec.Taints; len(got) != 2 {
 		t.Errorf("taints %v", got)
 	}
 	r.write("10-bridge.conflist", bridge)
-	until(t, "the taint is gone", func() bool { return len(r.api.Node("node-1").Spec.Taints) == 1 })
-	until(t, "the condition says yes",
+	await.Until(t, "the taint is gone", func() bool { return len(r.api.Node("node-1").Spec.Taints) == 1 })
+	await.Until(t, "the condition says yes",
 		func() bool { return condition(r.api.Node("node-1")) == "True Effective" })
 	if diff := cmp.Diff([]corev1.Taint{other}, r.api.Node("node-1").Spec.Taints); diff != "" {
 		t.Errorf("taints (-want +got):\n%s", diff)
@@ -673,8 +674,8 @@ func TestNothingIsToldBeforeTheEntryHasStood(t *testing.T) {
 		t.Errorf("readiness flaps: %v", shown)
 	}
 	d.says(200)
-	until(t, "the taint is gone", func() bool { return len(r.api.Node("node-1").Spec.Taints) == 0 })
-	until(t, "the condition says yes",
+	await.Until(t, "the taint is gone", func() bool { return len(r.api.Node("node-1").Spec.Taints) == 0 })
+	await.Until(t, "the condition says yes",
 		func() bool { return condition(r.api.Node("node-1")) == "True Effective" })
 }
 
@@ -704,7 +705,7 @@ func TestTwoAgents(t *testing.T) {
 		t.Error("the newer agent's entry is not there")
 	}
 	r.write("10-bridge.conflist", bridge)
-	until(t, "the newer agent's entry is back", has)
+	await.Until(t, "the newer agent's entry is back", has)
 	r.must(older.cmd.Process.Signal(syscall.SIGHUP)) // asks for a pass
 	older.says(200, "a newer agent on this node is in charge")
 	if changes := older.logged("changed node"); len(changes) != 1 {
@@ -715,18 +716,18 @@ func TestTwoAgents(t *testing.T) {
 	}
 	newer.kill()
 	r.must(older.cmd.Process.Signal(syscall.SIGHUP))
-	until(t, "the older agent's entry is there", func() bool {
+	await.Until(t, "the older agent's entry is there", func() bool {
 		return !has() && slices.Equal(r.chain(), []string{"bridge", "sidecar-cni"})
 	})
-	until(t, "the older agent answers", func() bool { return r.answers() == nil })
+	await.Until(t, "the older agent answers", func() bool { return r.answers() == nil })
 	third := r.start()
 	third.says(200, "runs our entry")
-	until(t, "the third agent answers", func() bool {
+	await.Until(t, "the third agent answers", func() bool {
 		return third.metric(`sidecar_cni_socket_requests_total{code="200",path="healthz"}`) != "" ||
 			r.answers() != nil
 	})
 	third.stop()
-	until(t, "the older agent answers again", func() bool { return r.answers() == nil })
+	await.Until(t, "the older agent answers again", func() bool { return r.answers() == nil })
 	older.stop()
 	if err := r.answers(); err == nil {
 		t.Error("somebody answers after the last agent's end")
@@ -750,7 +751,7 @@ func TestTwoAgentsWithoutANetwork(t *testing.T) {
 		return r.answers() == nil &&
 			d.metric(`sidecar_cni_socket_requests_total{code="200",path="healthz"}`) != before
 	}
-	until(t, "the newer agent answers", func() bool { return serves(newer) })
+	await.Until(t, "the newer agent answers", func() bool { return serves(newer) })
 	// Agents look after their sockets once a second.
 	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); {
 		if serves(older) {
@@ -787,7 +788,7 @@ func TestANewerAgentThatCannotWorkIsNotInCharge(t *testing.T) {
 	newer := r.start("--backend", "iptables-nft")
 	newer.says(503, "no_backend")
 	r.write("10-bridge.conflist", bridge)
-	until(t, "the older agent has put us back",
+	await.Until(t, "the older agent has put us back",
 		func() bool { return slices.Equal(r.chain(), []string{"bridge", "sidecar-cni"}) })
 	older.says(200, "runs our entry")
 	if lost := append(older.logged("lost socket"), newer.logged("lost socket")...); lost != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
@@ -79,7 +80,7 @@ func TestLibcniRunsTheChain(t *testing.T) {
 			r.api.Put(pod)
 			d := r.start("--way", way)
 			d.says(200, "runs our entry")
-			until(t, "the agent answers",
+			await.Until(t, "the agent answers",
 				func() bool { _, err := os.Stat(r.path("run", "agent.sock")); return err == nil })
 			r.untilFresh()
 
@@ -115,7 +116,7 @@ func TestLibcniRunsTheChain(t *testing.T) {
 			if err != nil || len(problems) > 0 {
 				t.Errorf("rules: %v, %v", problems, err)
 			}
-			until(t, "the outcome is counted", func() bool {
+			await.Until(t, "the outcome is counted", func() bool {
 				return d.metric(`sidecar_cni_commands_total{command="ADD",outcome="redirected",reason="",source="file"}`) == "1"
 			})
 			host.Do(t, func() { err = cni.DelNetworkList(t.Context(), list, at) })
@@ -138,7 +139,7 @@ func TestARefusalIsAnEventOfThePod(t *testing.T) {
 	r.api.Put(pod)
 	d := r.start()
 	d.says(200)
-	until(t, "the agent answers",
+	await.Until(t, "the agent answers",
 		func() bool { _, err := os.Stat(r.path("run", "agent.sock")); return err == nil })
 	conf, err := json.Marshal(map[string]any{
 		"cniVersion": "1.0.0", "name": "pods", "type": "sidecar-cni",
@@ -157,7 +158,7 @@ func TestARefusalIsAnEventOfThePod(t *testing.T) {
 		!strings.Contains(string(out), "excludeOutboundPorts") {
 		t.Fatalf("%v, %s", err, out)
 	}
-	until(t, "an Event tells of it", func() bool {
+	await.Until(t, "an Event tells of it", func() bool {
 		return slices.ContainsFunc(r.api.Events(), func(e *corev1.Event) bool {
 			return e.Reason == "SidecarRedirectFailed" && e.InvolvedObject.Name == "web-0" &&
 				strings.Contains(e.Message, "all of them")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 	"github.com/sidecar-cni/sidecar-cni/test/criserver"
 )
 
@@ -26,7 +27,7 @@ func (r *rig) stay(more ...string) *daemon {
 func (d *daemon) wantState(reason string) {
 	d.t.Helper()
 	const series = "sidecar_cni_chain_state"
-	until(d.t, "the metric says "+reason, func() bool {
+	await.Until(d.t, "the metric says "+reason, func() bool {
 		return d.metric(series+`{reason="`+reason+`",way=""}`) == "1" &&
 			d.metric(series+`{reason="effective",way=""}`) == "0"
 	})

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 )
 
 func TestHandlersAreFollowed(t *testing.T) {
@@ -29,7 +30,7 @@ func TestHandlersAreFollowed(t *testing.T) {
 	run(t, classes.Run)
 	is := func(class, want string) {
 		t.Helper()
-		eventually(t, class+" to be "+want, func() bool { return classes.Handler(class) == want })
+		await.Until(t, class+" to be "+want, func() bool { return classes.Handler(class) == want })
 	}
 	is("vm", "kata-qemu")
 	api.PutHandler("vm", "kata-fc")
@@ -63,9 +64,9 @@ func TestWithoutTheRightToRuntimeClasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, classes.Run)
-	eventually(t, "a warning", func() bool { return logs.Len() > 0 })
+	await.Until(t, "a warning", func() bool { return logs.Len() > 0 })
 	denied.Store(false)
-	eventually(t, "the handler", func() bool { return classes.Handler("vm") == "kata-qemu" })
+	await.Until(t, "the handler", func() bool { return classes.Handler("vm") == "kata-qemu" })
 	if n := logs.Len(); n != 1 {
 		t.Errorf("%d lines in the log", n)
 	}
@@ -108,7 +109,7 @@ func TestNoticesBecomeEvents(t *testing.T) {
 		body); status != http.StatusNoContent {
 		t.Fatalf("%d %s", status, answer)
 	}
-	eventually(t, "an Event", func() bool { return len(r.api.Events()) == 1 })
+	await.Until(t, "an Event", func() bool { return len(r.api.Events()) == 1 })
 	event := r.api.Events()[0]
 	if event.Reason != "SidecarBypassed" || event.Type != corev1.EventTypeWarning ||
 		event.InvolvedObject.Name != "web-0" ||

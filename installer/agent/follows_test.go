@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 )
 
 // begun answers a watch and says nothing more for some minutes.
@@ -144,12 +145,12 @@ func TestFollowingClasses(t *testing.T) {
 				t.Error("it follows before it runs")
 			}
 			run(t, classes.Run)
-			eventually(t, "it to follow", classes.Follows)
+			await.Until(t, "it to follow", classes.Follows)
 			api.Break(apiserver.Cut)
 			api.DropWatches()
-			eventually(t, "it not to follow", func() bool { return !classes.Follows() })
+			await.Until(t, "it not to follow", func() bool { return !classes.Follows() })
 			api.Break(nil)
-			eventually(t, "it to follow again", classes.Follows)
+			await.Until(t, "it to follow again", classes.Follows)
 		})
 	}
 }

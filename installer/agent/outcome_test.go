@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/protocol"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 )
 
 func unauthorized() *apierrors.StatusError { return apierrors.NewUnauthorized("Unauthorized") }
@@ -93,7 +94,7 @@ func TestARestoredInitContainerBecomesAnEvent(t *testing.T) {
 			t.Fatalf("%d %s", status, answer)
 		}
 	}
-	eventually(t, "an Event", func() bool { return len(r.api.Events()) > 0 })
+	await.Until(t, "an Event", func() bool { return len(r.api.Events()) > 0 })
 	event := r.api.Events()[0]
 	got := []string{event.Type, event.Reason, event.InvolvedObject.Name}
 	if diff := cmp.Diff([]string{"Warning", "SidecarInitRestored", "web-0"}, got); diff != "" {

@@ -27,6 +27,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/contract/protocol"
 	"github.com/sidecar-cni/sidecar-cni/plugin/podsource"
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 )
 
 // startServer serves until the test ends, and returns the socket's path.
@@ -81,21 +82,6 @@ func status(t *testing.T, socket, method, uri, body string) int {
 	return code
 }
 
-// eventually waits for what another goroutine brings about.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	deadline := time.After(30 * time.Second)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("after 30 s there is still not %s", what)
-		}
-	}
-}
-
 // The plugin's own client is the judge.
 func TestThePluginIsAnswered(t *testing.T) {
 	t.Parallel()
@@ -130,7 +116,7 @@ func TestThePluginIsAnswered(t *testing.T) {
 			r.synced(t)
 			sources := podsource.Sources{AgentSocket: startServer(t, r),
 				Kubeconfig: r.api.Kubeconfig()}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			found, err := sources.Find(ctx, test.ref)
 			if test.want == "" {
@@ -164,7 +150,7 @@ func TestThePluginHearsWhyTheAgentCannotTell(t *testing.T) {
 	r := overSockets(t)
 	r.api.Break(apiserver.Say(unauthorized()))
 	sources := podsource.Sources{AgentSocket: startServer(t, r), Kubeconfig: r.api.Kubeconfig()}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err := sources.Find(ctx, podsource.Ref{Namespace: "shop", Name: "web-0", UID: "5d1c"})
 	var failure *podsource.Error
@@ -328,7 +314,7 @@ func TestOutcomesOfThePluginAreCounted(t *testing.T) {
 	sources := podsource.Sources{AgentSocket: startServer(t, r)}
 	// It connects, writes and is gone: nobody reads the answer. In 20 ms under load it may not come
 	// through.
-	eventually(t, "an outcome", func() bool {
+	await.Until(t, "an outcome", func() bool {
 		sources.Report(protocol.Outcome{
 			Command: "ADD", Namespace: "shop", Name: "web-0", UID: "5d1c", Outcome: "failed",
 			Reason:  "denied",
@@ -337,7 +323,7 @@ func TestOutcomesOfThePluginAreCounted(t *testing.T) {
 		})
 		return testutil.CollectAndCount(r.reg, "sidecar_cni_commands_total") > 0
 	})
-	eventually(t, "an Event", func() bool { return len(r.api.Events()) == 1 })
+	await.Until(t, "an Event", func() bool { return len(r.api.Events()) == 1 })
 	event := r.api.Events()[0]
 	got := []any{event.Type, event.Reason, event.Message, event.Source, event.InvolvedObject}
 	want := []any{
@@ -366,7 +352,7 @@ func TestAClientThatHangsUpIsHeard(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
-	eventually(t, "an outcome",
+	await.Until(t, "an outcome",
 		func() bool { return testutil.CollectAndCount(r.reg, "sidecar_cni_commands_total") == 1 })
 }
 
@@ -398,7 +384,7 @@ func TestWhatBecomesAnEvent(t *testing.T) {
 		slices.Sort(all)
 		return all
 	}
-	eventually(t, "the last event", func() bool { return slices.Contains(written(), want[3]) })
+	await.Until(t, "the last event", func() bool { return slices.Contains(written(), want[3]) })
 	if diff := cmp.Diff(want, written()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 )
 
 // folder returns a directory whose path is short enough for a socket.
@@ -233,7 +234,7 @@ func TestOthersAreNotAnsweredEvenIfTheModeLetsThemThrough(t *testing.T) {
 	}
 	conn := dialAs(t, 65534, s)
 	_, _ = conn.Write([]byte("GET /v1/healthz HTTP/1.1\r\nHost: agent\r\n\r\n"))
-	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 	if n, err := conn.Read(make([]byte, 1)); n != 0 || os.IsTimeout(err) {
 		t.Errorf("%d bytes, error %v; want a closed connection", n, err)
 	}
@@ -329,7 +330,7 @@ func TestWhoHasAskedIsStillAnswered(t *testing.T) {
 		if err != nil {
 			t.Errorf("the server ended with %v", err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(await.Limit):
 		t.Error("the server does not end")
 	}
 }

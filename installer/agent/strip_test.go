@@ -276,7 +276,7 @@ func TestAPodThatIsTooLargeIsLeftToThePlugin(t *testing.T) {
 				}
 				sources := podsource.Sources{AgentSocket: startServer(t, r),
 					Kubeconfig: r.api.Kubeconfig()}
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				found, err := sources.Find(ctx,
 					podsource.Ref{Namespace: "shop", Name: "web-0", UID: "u0"})

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -27,6 +26,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 	"github.com/sidecar-cni/sidecar-cni/test/nriserver"
 )
@@ -203,15 +203,10 @@ func (n *node) wantCounted(when, outcome string, want int) {
 	}
 }
 
-// await waits until something holds that takes no longer than a busy machine makes it.
+// await waits until something holds.
 func (n *node) await(what string, holds func() bool) {
 	n.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); {
-		if time.Now().After(deadline) {
-			n.t.Fatalf("waited for %s", what)
-		}
-		<-time.After(5 * time.Millisecond)
-	}
+	await.Until(n.t, what, holds)
 }
 
 func (n *node) find(ctx context.Context, ref agent.Ref) agent.Answer {

@@ -18,7 +18,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/containernetworking/cni/libcni"
 	"golang.org/x/sys/unix"
@@ -218,20 +217,6 @@ func within(t *testing.T, do func()) {
 		}
 	}()
 	must(t, <-done)
-}
-
-// soon waits for something to come true.
-func soon(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	end := time.Now().Add(20 * time.Second)
-	for !is() {
-		if time.Now().After(end) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-		runtime.Gosched()
-		pause := time.NewTimer(5 * time.Millisecond)
-		<-pause.C
-	}
 }
 
 func confOf(dir string) node.Conf { return node.Conf{Path: dir} }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/installer/cri"
 	"github.com/sidecar-cni/sidecar-cni/installer/node"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 )
 
 // The real one: Debian's.
@@ -54,12 +55,12 @@ func TestContainerd(t *testing.T) {
 		way = "dropin"
 	}
 	lay(t, c.conf, files{"10-pods.conflist": listConf})
-	soon(t, "the network is ready", func() bool { return ask().NetworkReady })
+	await.Until(t, "the network is ready", func() bool { return ask().NetworkReady })
 	wantRuns(ask(), false)
 	for _, way := range []string{way, "out", "owned", "inline", "out"} {
 		must(t, pass(conf, way))
 		must(t, conf.Nudge())
-		soon(t, "the runtime has loaded "+way, func() bool {
+		await.Until(t, "the runtime has loaded "+way, func() bool {
 			_, yes := ask().Runs("sidecar-cni")
 			return yes == (way != "out")
 		})
@@ -79,7 +80,7 @@ func TestNudge(t *testing.T) {
 		filepath.Join(c.conf, "10-pods.conflist")))
 	was := tree(t, c.conf)
 	must(t, node.Conf{Path: c.conf}.Nudge())
-	soon(t, "the network is ready", func() bool {
+	await.Until(t, "the network is ready", func() bool {
 		r, err := cri.Ask(t.Context(), c.socket, "")
 		return err == nil && r.NetworkReady
 	})
@@ -101,7 +102,7 @@ func TestContainerdKeepsItsNetwork(t *testing.T) {
 		}
 		return r.NetworkReady
 	}
-	soon(t, "the runtime has loaded the network", func() bool {
+	await.Until(t, "the runtime has loaded the network", func() bool {
 		r, err := cri.Ask(t.Context(), c.socket, "")
 		return err == nil && r.NetworkReady && r.LastLoad == "OK"
 	})
@@ -118,7 +119,7 @@ func TestContainerdKeepsItsNetwork(t *testing.T) {
 				default:
 				}
 			}
-			soon(t, "the network is ready after "+way, ready)
+			await.Until(t, "the network is ready after "+way, ready)
 		}
 	}
 }
@@ -158,7 +159,7 @@ bin_dir = "` + d.bin + `"
 			t.Logf("containerd: %s", log)
 		}
 	})
-	soon(t, "containerd answers", func() bool {
+	await.Until(t, "containerd answers", func() bool {
 		_, err := cri.Ask(t.Context(), d.socket, "")
 		return err == nil
 	})

@@ -6,13 +6,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/sidecar-cni/sidecar-cni/installer/agent"
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 )
 
 // A file has what the API server says of its pod, and of the pod's runtime class.
@@ -35,20 +35,11 @@ func TestBothWatchesMustStand(t *testing.T) {
 			running.Go(func() { classes.Run(ctx) })
 			defer running.Wait()
 			defer cancel()
-			await := func(what string, is func() bool) {
-				t.Helper()
-				for end := time.Now().Add(30 * time.Second); !is(); {
-					if time.Now().After(end) {
-						t.Fatalf("after 30 s still not %s", what)
-					}
-					time.Sleep(time.Millisecond)
-				}
-			}
 			broken, other := pods.Follows, classes.Follows
 			if resource == "/runtimeclasses" {
 				broken, other = other, broken
 			}
-			await("both watches", files.cache.follows)
+			await.Until(t, "both watches", files.cache.follows)
 			api.Break(func(next http.Handler) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if strings.HasSuffix(r.URL.Path, resource) {
@@ -59,12 +50,12 @@ func TestBothWatchesMustStand(t *testing.T) {
 				})
 			})
 			api.DropWatches()
-			await("one watch", func() bool { return other() && !broken() })
+			await.Until(t, "one watch", func() bool { return other() && !broken() })
 			if files.cache.follows() {
 				t.Error("one watch is broken, and the files may be fresh")
 			}
 			api.Break(nil)
-			await("both watches again", files.cache.follows)
+			await.Until(t, "both watches again", files.cache.follows)
 		})
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"maps"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -24,6 +24,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/backend"
 	"github.com/sidecar-cni/sidecar-cni/test/apiserver"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 	"github.com/sidecar-cni/sidecar-cni/test/hostproc"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
@@ -290,14 +291,14 @@ func (n *node) want(s repair.Summary, f repair.Finding, o repair.Outcome,
 // awaitEvent returns the Event of a reason, once it is written.
 func (n *node) awaitEvent(reason string) *corev1.Event {
 	n.t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
-		for _, e := range n.api.Events() {
-			if e.Reason == reason {
-				return e
-			}
-		}
-		<-time.After(time.Millisecond)
+	var all []*corev1.Event
+	i := -1
+	if !await.Within(await.Limit, func() bool {
+		all = n.api.Events()
+		i = slices.IndexFunc(all, func(e *corev1.Event) bool { return e.Reason == reason })
+		return i >= 0
+	}) {
+		n.t.Fatalf("no event %s: %v", reason, all)
 	}
-	n.t.Fatalf("no event %s: %v", reason, n.api.Events())
-	return nil
+	return all[i]
 }

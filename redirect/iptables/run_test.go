@@ -7,7 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 )
 
 // programOf names, in the environment of this test's second process, the program that it runs.
@@ -33,7 +34,7 @@ func TestAProgramEndsWithACallerThatIsKilled(t *testing.T) {
 	}
 	// cmdline is that of the program; it is empty once the program has ended.
 	var cmdline func() []byte
-	within(t, "the program runs", func() bool {
+	await.Until(t, "the program runs", func() bool {
 		pid, _ := os.ReadFile(pidFile)
 		cmdline = func() []byte {
 			data, _ := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/cmdline")
@@ -45,14 +46,5 @@ func TestAProgramEndsWithACallerThatIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = caller.Wait() // it was killed
-	within(t, "the program has ended", func() bool { return len(cmdline()) == 0 })
-}
-
-func within(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !is(); <-time.After(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited until %s", what)
-		}
-	}
+	await.Until(t, "the program has ended", func() bool { return len(cmdline()) == 0 })
 }
