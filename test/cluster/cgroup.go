@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 )
 
 const (
@@ -82,14 +84,12 @@ func removeCgroup(name string) error {
 		return err
 	}
 	for _, place := range places {
-		for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-			err := removeTree(filepath.Join(place, name))
-			if err == nil {
-				break
-			}
-			if time.Since(start) > 10*time.Second {
-				return fmt.Errorf("remove cgroup: %w", err)
-			}
+		var err error
+		if !await.Within(time.Minute, func() bool {
+			err = removeTree(filepath.Join(place, name))
+			return err == nil
+		}) {
+			return fmt.Errorf("remove cgroup: %w", err)
 		}
 	}
 	return nil

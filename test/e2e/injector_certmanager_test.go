@@ -32,7 +32,7 @@ spec: {ca: {secretName: mesh}}
 
 // toOwn: our own authority follows a user's.
 func (c *certifying) toOwn(t *testing.T) {
-	c.apply(t, "upgrade", "--set=injector.certificates.mode=own", "--wait", "--timeout=2m")
+	c.apply(t, "upgrade", "--set=injector.certificates.mode=own", "--wait", "--timeout=10m")
 	c.awaitInjection(t, injectedSpace, true)
 	c.awaitStrip(t)
 }
@@ -41,7 +41,7 @@ func (c *certifying) toOwn(t *testing.T) {
 func (c *certifying) toCertManager(t *testing.T) {
 	c.StartCertManager(t)
 	c.whileLoaded(t, func() {
-		c.apply(t, "upgrade", byChart, "--wait", "--timeout=2m")
+		c.apply(t, "upgrade", byChart, "--wait", "--timeout=10m")
 		c.awaitIssued(t)
 		c.secret(t)
 	})
@@ -170,7 +170,7 @@ func (c *certifying) otherIssuer(t *testing.T) {
 	}
 	c.Apply(t, meshIssuer)
 	c.apply(t, "install", byChart, "--set=injector.certificates.issuer.name=mesh",
-		"--set=injector.certificates.issuer.kind=ClusterIssuer", "--wait", "--timeout=2m")
+		"--set=injector.certificates.issuer.kind=ClusterIssuer", "--wait", "--timeout=10m")
 	c.awaitIssuedBy(t, c.first.cert)
 }
 
@@ -202,7 +202,7 @@ func (c *certifying) awaitTrust(t *testing.T, issued *x509.Certificate) {
 
 // toFiles: caBundle is cert-manager's own, and Helm takes it only if it is told to.
 func (c *certifying) toFiles(t *testing.T) {
-	options := append(files(t, c.second), "--wait", "--timeout=2m")
+	options := append(files(t, c.second), "--wait", "--timeout=10m")
 	_, err := c.tryHelm("upgrade", append(chart(t, haproxied...), options...)...)
 	if err == nil || !strings.Contains(err.Error(), "clientConfig.caBundle") {
 		t.Errorf("Helm has no conflict: %v", err)

@@ -90,7 +90,7 @@ func (in *injecting) setUp(t *testing.T) {
 	in.Load(t, cluster.Image{Name: initImage, Entrypoint: []string{"/sidecarctl"},
 		Files: map[string]string{"/sidecarctl": program(t, "../../sidecarctl")}})
 	in.tellAtTheEnd(t)
-	in.helmRun(t, "install", append(chart(t, haproxied...), "--wait", "--timeout=2m")...)
+	in.helmRun(t, "install", append(chart(t, haproxied...), "--wait", "--timeout=10m")...)
 	in.namespace(t, plainSpace, "restricted")
 	in.labelled(t, injectedSpace, "restricted", "istio-injection=enabled")
 	in.labelled(t, strippedSpace, "privileged", "sidecar-cni.io/strip=enabled")
@@ -111,7 +111,7 @@ func (in *injecting) setUp(t *testing.T) {
 func (in *injecting) upgrade(t *testing.T, values ...string) {
 	t.Helper()
 	in.helmRun(t, "upgrade", append(chart(t, slices.Concat(haproxied, values)...), "--wait",
-		"--timeout=2m", "--force-conflicts")...)
+		"--timeout=10m", "--force-conflicts")...)
 }
 
 // labelled makes a namespace that enforces a level of Pod Security, with labels.

@@ -18,7 +18,7 @@ import (
 const (
 	appPort   = 8080
 	probePort = 8081
-	timeout   = 5 * time.Second
+	timeout   = time.Minute // of what is not refused, and that comes at once
 )
 
 // Answer is what an app says: its pod, who called it and at which address. What it was sent comes
