@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 )
 
 const root = "/sys/fs/cgroup"
@@ -67,15 +69,9 @@ func New(t testing.TB, limit int64) *Memory {
 // remove tries for a while: a process that has ended leaves its cgroup a moment later.
 func (m *Memory) remove(t testing.TB) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; {
-		err := unix.Rmdir(m.dir)
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Errorf("remove cgroup %s: %v", m.dir, err)
-			return
-		}
+	var err error
+	if !await.Within(time.Minute, func() bool { err = unix.Rmdir(m.dir); return err == nil }) {
+		t.Errorf("remove cgroup %s: %v", m.dir, err)
 	}
 }
 

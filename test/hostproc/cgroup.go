@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 )
 
 // Hierarchies are where the kernel has cgroups: of v2, and of a controller of v1 if there are any.
@@ -44,15 +46,12 @@ func Cgroup(t testing.TB, hierarchy, path string) string {
 	t.Cleanup(func() {
 		for ; dir != hierarchy; dir = filepath.Dir(dir) {
 			// A process that has ended leaves its cgroup a moment later.
-			for deadline := time.Now().Add(5 * time.Second); ; {
-				err := os.Remove(dir)
-				if err == nil || errors.Is(err, os.ErrNotExist) {
-					break
-				}
-				if time.Now().After(deadline) {
-					t.Error(err)
-					break
-				}
+			var err error
+			if !await.Within(time.Minute, func() bool {
+				err = os.Remove(dir)
+				return err == nil || errors.Is(err, os.ErrNotExist)
+			}) {
+				t.Error(err)
 			}
 		}
 	})

@@ -180,7 +180,7 @@ func (c call) got(r netns.Result) string {
 // machine, on which the kernel may have to repeat a packet, where one should.
 const (
 	brief   = 300 * time.Millisecond
-	patient = 10 * time.Second
+	patient = time.Minute
 )
 
 func (c call) make(t testing.TB, pod *netns.Pod, timeout time.Duration) netns.Result {

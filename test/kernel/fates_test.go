@@ -4,10 +4,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"runtime"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -15,6 +13,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
 	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 	"github.com/sidecar-cni/sidecar-cni/test/matrix"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
@@ -147,14 +146,10 @@ func inPodsWithNeighbours(t *testing.T, requests []matrix.Request,
 func awaitRoute(t testing.TB, ns *netns.NS, addr string) {
 	t.Helper()
 	ns.Do(t, func() {
-		for deadline := time.Now().Add(10 * time.Second); time.Now().
-			Before(deadline); runtime.Gosched() {
+		await.Until(t, "the kernel has a local route to "+addr, func() bool {
 			routes, err := netlink.RouteGet(net.ParseIP(addr))
-			if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
-				return
-			}
-		}
-		t.Errorf("the kernel has no local route to %s", addr)
+			return err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL
+		})
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -20,6 +19,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftrace"
 	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
 	"github.com/sidecar-cni/sidecar-cni/redirect/podns"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 	"github.com/sidecar-cni/sidecar-cni/test/matrix"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
@@ -107,21 +107,11 @@ func TestNothingIsLeftOfATracerThatIsKilled(t *testing.T) {
 		_ = cmd.Wait()
 		// The kernel removes the table with the socket, of which a closing process lets go before
 		// it can be waited for; the removal itself it leaves to a worker.
-		eventually(t, func() bool { return pod.Run(t, "", "nft", "list", "tables") == before },
-			"want the tables "+before)
+		await.Until(t, "the tables are "+before,
+			func() bool { return pod.Run(t, "", "nft", "list", "tables") == before })
 	}
 	if seen == 0 {
 		t.Error("no tracer was killed while its table was there")
-	}
-}
-
-// eventually waits for what the kernel does by itself.
-func eventually(t *testing.T, is func() bool, otherwise string) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !is(); {
-		if time.Now().After(deadline) {
-			t.Fatal(otherwise)
-		}
 	}
 }
 
@@ -144,7 +134,7 @@ func TestTracingTouchesNothingElse(t *testing.T) {
 		}
 	})
 	var tracing string
-	eventually(t, func() bool {
+	await.Until(t, "there is a tracing table", func() bool {
 		for _, table := range listed(t, pod.NS) {
 			if strings.HasPrefix(table.Name, "sidecar-cni-trace-") {
 				tracing = table.Name
@@ -154,7 +144,7 @@ func TestTracingTouchesNothingElse(t *testing.T) {
 			}
 		}
 		return tracing != ""
-	}, "want a tracing table")
+	})
 	pod.NS.Do(t, func() {
 		out, err := exec.Command("nft", "delete", "table", "inet", tracing).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "not permitted") {
@@ -164,10 +154,10 @@ func TestTracingTouchesNothingElse(t *testing.T) {
 	cancel()
 	done.Wait()
 	after := ""
-	eventually(t, func() bool {
+	await.Until(t, "the tracing table is gone", func() bool {
 		after = withoutCounters(pod.Run(t, "", "nft", "-a", "list", "ruleset"))
 		return !strings.Contains(after, tracing)
-	}, "want the tracing table to go")
+	})
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("rules changed (-before +after):\n%s", diff)
 	}
@@ -306,10 +296,10 @@ func runIn(t *testing.T, ns *netns.NS) {
 	if err := unix.Fstat(owner, &want); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool {
+	await.Until(t, "there is a process in the user namespace", func() bool {
 		path := fmt.Sprintf("/proc/%d/ns/user", cmd.Process.Pid)
 		return unix.Stat(path, &have) == nil && have.Ino == want.Ino
-	}, "want a process in the user namespace")
+	})
 }
 
 // A rule that is gone from the kernel is where the two part.

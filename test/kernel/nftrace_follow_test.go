@@ -16,6 +16,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/kernelrules"
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftrace"
 	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 	"github.com/sidecar-cni/sidecar-cni/test/matrix"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
@@ -42,11 +43,11 @@ func (p tracedPod) followed(t *testing.T, like call, calls func(),
 			t.Errorf("Follow: %v", err)
 		}
 	})
-	eventually(t, func() bool {
+	await.Until(t, "there is a tracing table", func() bool {
 		return slices.ContainsFunc(listed(t, p.NS), func(table kernelrules.Table) bool {
 			return strings.HasPrefix(table.Name, "sidecar-cni-trace-")
 		})
-	}, "want a tracing table")
+	})
 	calls()
 	done.Wait()
 }

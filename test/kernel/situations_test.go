@@ -16,6 +16,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/packet"
 	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 	"github.com/sidecar-cni/sidecar-cni/test/matrix"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
@@ -174,11 +175,9 @@ func TestPacketsWithoutASocket(t *testing.T) {
 				t.Errorf("simulated: %s: want it left alone", fate)
 			}
 			orphan(t, pod, to)
-			for deadline := time.Now().Add(10 * time.Second); count(t, d, pod.NS,
-				"within the pod") < 2; {
-				if time.Now().After(deadline) {
-					t.Fatalf("no packet without a socket was left alone as being within the pod:\n%s", listCounted(t, d, pod.NS))
-				}
+			if !await.Within(time.Minute,
+				func() bool { return count(t, d, pod.NS, "within the pod") >= 2 }) {
+				t.Fatalf("no packet without a socket was left alone as being within the pod:\n%s", listCounted(t, d, pod.NS))
 			}
 			if n := count(t, d, pod.NS, "to the outbound listener of the proxy"); n != 0 {
 				t.Errorf("%d packets without a socket were redirected", n)

@@ -22,7 +22,7 @@ type Call struct {
 	FromPort    uint16        // the kernel's choice unless set
 	Transparent bool          // From may be an address that is not local
 	Mark        uint32        // SO_MARK
-	Timeout     time.Duration // for a call that nobody answers; a second unless set
+	Timeout     time.Duration // for a call that nobody answers; a minute unless set
 }
 
 // An Outcome is how a call ended.
@@ -121,7 +121,7 @@ func (c Call) from() netip.AddrPort {
 func (c Call) exchange(conn *os.File) ([]byte, error) {
 	timeout := c.Timeout
 	if timeout == 0 {
-		timeout = time.Second
+		timeout = time.Minute
 	}
 	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return nil, err

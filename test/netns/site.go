@@ -133,7 +133,7 @@ func (s *site) awaitIPv6(index int, addrs ...netip.Addr) {
 func (s *site) await(what string, done func() bool) {
 	s.t.Helper()
 	for start := time.Now(); !done(); runtime.Gosched() {
-		if time.Since(start) > 10*time.Second {
+		if time.Since(start) > time.Minute && !done() {
 			s.t.Fatalf("set up namespace: no %s", what)
 		}
 	}
