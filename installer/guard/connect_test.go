@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -190,62 +191,67 @@ func TestASandboxIsDecidedLater(t *testing.T) {
 func TestAnAnswerComesInTime(t *testing.T) {
 	t.Parallel()
 	netns.RequireRoot(t)
-	n := connected(t, nriserver.Options{})
-	n.silence(true)
-	_, err := n.runtime.RunPodSandbox(n.sandbox(meshed("web", nil), netns.New(t)))
-	if err == nil || !strings.Contains(err.Error(), "sidecar-cni refused pod shop/web") {
-		t.Errorf("error %v", err)
-	}
-	// Somebody holds the namespace, as a repair does.
-	n.silence(false)
-	ns := netns.New(t)
-	at := identify(t, ns)
-	unlock, err := n.locks.Lock(t.Context(), podns.ID{Device: at.Device, Inode: at.Inode})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err = n.runtime.RunPodSandbox(n.sandbox(meshed("held", nil), ns)); err == nil {
-		t.Error("a namespace was written to that somebody else holds")
-	}
-	unlock()
-	if _, err := n.runtime.RunPodSandbox(n.sandbox(meshed("held", nil), ns)); err != nil {
-		t.Error(err)
-	}
-	n.runtime.AwaitPlugins(name)
+	inTime(t, func() error {
+		n := connected(t, nriserver.Options{})
+		n.silence(true)
+		_, err := n.runtime.RunPodSandbox(n.sandbox(meshed("web", nil), netns.New(t)))
+		if err == nil || !strings.Contains(err.Error(), "sidecar-cni refused pod shop/web") {
+			return fmt.Errorf("error %v", err)
+		}
+		// Somebody holds the namespace, as a repair does.
+		n.silence(false)
+		ns := netns.New(t)
+		at := identify(t, ns)
+		unlock, err := n.locks.Lock(t.Context(), podns.ID{Device: at.Device, Inode: at.Inode})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = n.runtime.RunPodSandbox(n.sandbox(meshed("held", nil), ns))
+		unlock()
+		if err == nil {
+			return errors.New("a namespace was written to that somebody else holds")
+		}
+		if err := n.run(n.sandbox(meshed("held", nil), ns)); err != nil {
+			t.Error(err)
+		}
+		n.runtime.AwaitPlugins(name)
+		return nil
+	})
 }
 
 // An agent that ends answers what it was asked before.
 func TestTheLastAnswer(t *testing.T) {
 	t.Parallel()
 	netns.RequireRoot(t)
-	n, ns := newNode(t), netns.New(t)
-	n.gate = make(chan struct{})
-	n.listen(nriserver.Options{})
-	n.guard()
-	n.awaitConnected()
-	answer := make(chan error, 1)
-	s := n.sandbox(meshed("web", nil), ns)
-	go func() {
-		_, err := n.runtime.RunPodSandbox(s)
-		answer <- err
-	}()
-	n.await("the question", func() bool { return n.asked.Load() > 0 })
-	n.cancel()
-	close(n.gate)
-	if err := <-answer; err != nil {
-		t.Error(err)
-	}
-	n.stop()
-	if got := rules(t, ns); !strings.Contains(got, table) {
-		t.Errorf("rules:\n%s", got)
-	}
+	inTime(t, func() error {
+		n, ns := newNode(t), netns.New(t)
+		n.gate = make(chan struct{})
+		n.listen(patient)
+		n.guard()
+		n.awaitConnected()
+		answer := make(chan error, 1)
+		s := n.sandbox(meshed("web", nil), ns)
+		go func() {
+			_, err := n.runtime.RunPodSandbox(s)
+			answer <- err
+		}()
+		n.await("the question", func() bool { return n.asked.Load() > 0 })
+		n.cancel()
+		close(n.gate)
+		err := <-answer
+		n.stop()
+		if got := rules(t, ns); err == nil && !strings.Contains(got, table) {
+			err = fmt.Errorf("rules:\n%s", got)
+		}
+		return err
+	})
 }
 
 // A runtime that ends, hangs or starts anew finds the guard again.
 func TestARuntimeComesBack(t *testing.T) {
 	t.Parallel()
 	netns.RequireRoot(t)
-	n := connected(t, nriserver.Options{})
+	n := connected(t, patient)
 	n.runtime.Kill()
 	n.await("the loss to be seen", func() bool { return n.connectedMetric() == 0 })
 	if err := os.Remove(n.config.Socket); err != nil {
@@ -257,7 +263,7 @@ func TestARuntimeComesBack(t *testing.T) {
 	n.runtime.Stop()
 	n.runtime.Cont()
 	ns := netns.New(t)
-	if _, err := n.runtime.RunPodSandbox(n.sandbox(meshed("web", nil), ns)); err != nil {
+	if err := n.run(n.sandbox(meshed("web", nil), ns)); err != nil {
 		t.Error(err)
 	}
 	n.runtime.Restart()
@@ -315,7 +321,7 @@ func TestAGuardThatHangs(t *testing.T) {
 	n.runtime.AwaitSynchronized(1)
 	s := n.sandbox(meshed("web", map[string]string{required: `["sidecar-cni"]`}), netns.New(t))
 	app := nriserver.Container{ID: "1", PodID: s.ID, Name: "app"}
-	if _, err := n.runtime.RunPodSandbox(s); err == nil {
+	if err := n.run(s); err == nil {
 		t.Fatal("the guard knows no pod, and let one pass")
 	}
 	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil {
@@ -410,9 +416,10 @@ func TestARefusalIsText(t *testing.T) {
 	t.Parallel()
 	netns.RequireRoot(t)
 	for _, version := range versions {
-		n := connected(t, nriserver.Options{Version: version})
+		n := connected(t, nriserver.Options{Version: version,
+			RequestTimeout: patient.RequestTimeout})
 		n.why = "a proxy says: Zugriff verweigert f\xfcr alle"
-		_, err := n.runtime.RunPodSandbox(n.sandbox(meshed("web", nil), netns.New(t)))
+		err := n.run(n.sandbox(meshed("web", nil), netns.New(t)))
 		if err == nil || !strings.Contains(err.Error(), "verweigert f?r alle") {
 			t.Errorf("NRI %s: error %v", version, err)
 		}
@@ -424,9 +431,9 @@ func TestARefusalIsText(t *testing.T) {
 func TestAFaultOfOurs(t *testing.T) {
 	t.Parallel()
 	netns.RequireRoot(t)
-	n := connected(t, nriserver.Options{})
+	n := connected(t, patient)
 	n.panics = true
-	_, err := n.runtime.RunPodSandbox(n.sandbox(meshed("web", nil), netns.New(t)))
+	err := n.run(n.sandbox(meshed("web", nil), netns.New(t)))
 	if err == nil || !strings.Contains(err.Error(), "remedy: report it") {
 		t.Errorf("error %v", err)
 	}
@@ -439,11 +446,11 @@ func TestALogThatBlocks(t *testing.T) {
 	netns.RequireRoot(t)
 	n := newNode(t)
 	n.logGate = make(chan struct{})
-	n.listen(nriserver.Options{})
+	n.listen(patient)
 	n.guard()
 	n.awaitConnected()
 	ns := netns.New(t)
-	if _, err := n.runtime.RunPodSandbox(n.sandbox(meshed("web", nil), ns)); err != nil {
+	if err := n.run(n.sandbox(meshed("web", nil), ns)); err != nil {
 		t.Error(err)
 	}
 	if got := rules(t, ns); !strings.Contains(got, table) {
@@ -456,12 +463,16 @@ func TestALogThatBlocks(t *testing.T) {
 func TestTheRuntimesOwnTimeout(t *testing.T) {
 	t.Parallel()
 	netns.RequireRoot(t)
-	n := connected(t, nriserver.Options{RequestTimeout: 400 * time.Millisecond})
-	n.silence(true)
-	if _, err := n.runtime.RunPodSandbox(n.sandbox(meshed("web", nil), netns.New(t))); err == nil {
-		t.Error("the runtime did not wait for the answer")
-	}
-	n.runtime.AwaitPlugins(name)
+	inTime(t, func() error {
+		n := connected(t, nriserver.Options{RequestTimeout: 400 * time.Millisecond})
+		n.silence(true)
+		_, err := n.runtime.RunPodSandbox(n.sandbox(meshed("web", nil), netns.New(t)))
+		if err == nil {
+			return errors.New("the runtime did not wait for the answer")
+		}
+		n.runtime.AwaitPlugins(name)
+		return nil
+	})
 }
 
 // While another agent is in charge, or the node's pods are another runtime's, nothing is touched.
@@ -476,11 +487,11 @@ func TestNotInCharge(t *testing.T) {
 			t.Parallel()
 			n, old, young := newNode(t), netns.New(t), netns.New(t)
 			prepare(n)
-			n.listen(nriserver.Options{})
+			n.listen(patient)
 			n.runtime.SetPods([]nriserver.Pod{n.sandbox(meshed("old", nil), old)}, nil)
 			n.guard()
 			n.runtime.AwaitSynchronized(1)
-			if _, err := n.runtime.RunPodSandbox(n.sandbox(meshed("young", nil), young)); err != nil {
+			if err := n.run(n.sandbox(meshed("young", nil), young)); err != nil {
 				t.Error(err)
 			}
 			for _, ns := range []*netns.NS{old, young} {

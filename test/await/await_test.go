@@ -34,3 +34,22 @@ func TestWithin(t *testing.T) {
 		})
 	}
 }
+
+func TestPulse(t *testing.T) {
+	t.Parallel()
+	p, at := &Pulse{}, time.Now()
+	p.last = at.Add(-time.Minute)
+	p.gaps = []gap{{at.Add(-9 * time.Minute), at.Add(-8 * time.Minute)}}
+	for name, row := range map[string]struct{ from, to, want time.Duration }{
+		"nothing":  {-8, -7, 0},
+		"a part":   {-17, -8, 1},
+		"within":   {-9, -8, 1},
+		"all":      {-20, 0, 2},
+		"the last": {-7, 0, 1},
+	} {
+		got := p.Stood(at.Add(row.from*time.Minute), at.Add(row.to*time.Minute))
+		if got.Round(time.Minute) != row.want*time.Minute {
+			t.Errorf("%s: %v, want %v min", name, got, int(row.want))
+		}
+	}
+}
