@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -165,13 +166,30 @@ func (r *rig) start(more ...string) *daemon {
 	return r.startBy(exec.Command, more...)
 }
 
+// ports counts those that were given to daemons.
+var ports atomic.Int32
+
+// address is one to listen on, until somebody does. Its port is below those that the kernel gives to
+// who wants any, as other tests do meanwhile.
+func (r *rig) address() string {
+	r.t.Helper()
+	const first, many = 10_000, 20_000
+	for range 100 {
+		n := (os.Getpid()*101 + int(ports.Add(1))) % many
+		address := fmt.Sprintf("127.0.0.1:%d", first+n)
+		if l, err := net.Listen("tcp", address); err == nil {
+			r.must(l.Close())
+			return address
+		}
+	}
+	r.t.Fatal("no port is free")
+	return ""
+}
+
 // startBy starts a daemon by a command that is made by command.
 func (r *rig) startBy(command func(string, ...string) *exec.Cmd, more ...string) *daemon {
 	r.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	r.must(err)
-	d := &daemon{rig: r, listen: l.Addr().String(), log: &lines{}, ended: make(chan error, 1)}
-	r.must(l.Close())
+	d := &daemon{rig: r, listen: r.address(), log: &lines{}, ended: make(chan error, 1)}
 	args := append([]string{"run"}, r.flags(append(more, "--listen", d.listen)...)...)
 	d.cmd = command(filepath.Join(r.built, "sidecar-cni-installer"), args...)
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log

@@ -379,36 +379,39 @@ func TestAFullNode(t *testing.T) {
 	t.Parallel()
 	netns.RequireRoot(t)
 	const pods, each = 250, 3
-	n := newNode(t)
-	n.listen(nriserver.Options{})
-	var all []nriserver.Pod
-	var containers []nriserver.Container
-	spaces := []*netns.NS{}
-	env := []string{"A=" + strings.Repeat("x", 10<<10)}
-	for i := range pods {
-		ns := netns.New(t)
-		spaces = append(spaces, ns)
-		s := n.sandbox(meshed(fmt.Sprintf("w%d", i), nil), ns)
-		all = append(all, s)
-		for j := range each {
-			containers = append(containers, nriserver.Container{ID: fmt.Sprintf("%d-%d", i, j),
-				PodID: s.ID, Name: "app", State: nriserver.Created, Env: env})
+	inTime(t, func() error {
+		n := newNode(t)
+		n.listen(nriserver.Options{})
+		var all []nriserver.Pod
+		var containers []nriserver.Container
+		spaces := []*netns.NS{}
+		env := []string{"A=" + strings.Repeat("x", 10<<10)}
+		for i := range pods {
+			ns := netns.New(t)
+			spaces = append(spaces, ns)
+			s := n.sandbox(meshed(fmt.Sprintf("w%d", i), nil), ns)
+			all = append(all, s)
+			for j := range each {
+				containers = append(containers, nriserver.Container{ID: fmt.Sprintf("%d-%d", i, j),
+					PodID: s.ID, Name: "app", State: nriserver.Created, Env: env})
+			}
 		}
-	}
-	n.runtime.SetPods(all, containers)
-	n.guard()
-	n.awaitConnected()
-	open := 0
-	for _, ns := range spaces {
-		if !strings.Contains(rules(t, ns), table) {
-			open++
+		n.runtime.SetPods(all, containers)
+		n.guard()
+		n.awaitConnected()
+		open := 0
+		for _, ns := range spaces {
+			if !strings.Contains(rules(t, ns), table) {
+				open++
+			}
 		}
-	}
-	undecided := n.metric("sidecar_cni_guard_sandboxes_total", "undecided", "connect")
-	if float64(open) != undecided {
-		t.Errorf("%d have no rules, %v are undecided", open, undecided)
-	}
-	t.Logf("%+v; %v undecided", n.runtime.AwaitSynchronized(1), undecided)
+		undecided := n.metric("sidecar_cni_guard_sandboxes_total", "undecided", "connect")
+		if float64(open) != undecided {
+			return fmt.Errorf("%d have no rules, %v are undecided", open, undecided)
+		}
+		t.Logf("%+v; %v undecided", n.runtime.AwaitSynchronized(1), undecided)
+		return nil
+	})
 }
 
 // What the runtime cannot hear is no answer, and it goes on without one.
