@@ -11,9 +11,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/util/retry"
 
 	"github.com/sidecar-cni/sidecar-cni/test/cluster"
 )
@@ -77,7 +77,7 @@ func (s *stream) run(ctx context.Context, every time.Duration,
 			return nil
 		case event, open := <-events.ResultChan():
 			if !open {
-				if events, err = s.watch(ctx); err != nil && ctx.Err() == nil {
+				if events, err = s.watch(ctx); err != nil {
 					return err
 				}
 				continue
@@ -93,7 +93,7 @@ func (s *stream) run(ctx context.Context, every time.Duration,
 			if s.made-len(s.ready) >= mostUnready {
 				continue
 			}
-			if err := s.retire(ctx); err != nil && ctx.Err() == nil {
+			if err := s.retire(ctx); err != nil {
 				return err
 			}
 			if err := s.create(ctx, pod(s.space, fmt.Sprintf("pod-%d", s.made))); err != nil {
@@ -106,25 +106,45 @@ func (s *stream) run(ctx context.Context, every time.Duration,
 // watch follows the stream's pods. It begins with those that there are, so that one that ended can
 // be followed by another.
 func (s *stream) watch(ctx context.Context) (watch.Interface, error) {
-	events, err := s.rig.Client().CoreV1().Pods(s.space).Watch(ctx, metav1.ListOptions{})
-	if err != nil {
-		return watch.NewEmptyWatch(), err
+	events := watch.NewEmptyWatch()
+	err := s.tried(ctx, func() error {
+		w, err := s.rig.Client().CoreV1().Pods(s.space).Watch(ctx, metav1.ListOptions{})
+		if err == nil {
+			events = w
+		}
+		return err
+	})
+	return events, err
+}
+
+// tried asks the API server once a second until it is there. Who ends the stream ends that, too.
+func (s *stream) tried(ctx context.Context, ask func() error) error {
+	var err error
+	for range 60 {
+		if err = ask(); err == nil || ctx.Err() != nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
 	}
-	return events, nil
+	return err
 }
 
 func (s *stream) create(ctx context.Context, pod *corev1.Pod) error {
 	pod = on(s.rig.Node(s.made%s.rig.nodes).Name, pod)
-	err := retry.OnError(retry.DefaultBackoff, func(error) bool { return ctx.Err() == nil },
-		func() error {
-			_, err := s.rig.Client().CoreV1().Pods(s.space).Create(ctx, pod, metav1.CreateOptions{})
-			return err
-		})
-	if err != nil && ctx.Err() == nil {
+	err := s.tried(ctx, func() error {
+		_, err := s.rig.Client().CoreV1().Pods(s.space).Create(ctx, pod, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) { // the answer to the last try was lost
+			return nil
+		}
 		return err
+	})
+	if err == nil {
+		s.made++
 	}
-	s.made++
-	return nil
+	return err
 }
 
 // retire deletes the oldest pod if there are too many.
@@ -134,7 +154,13 @@ func (s *stream) retire(ctx context.Context) error {
 	}
 	oldest := s.alive[0]
 	s.alive = s.alive[1:]
-	return s.rig.Client().CoreV1().Pods(s.space).Delete(ctx, oldest, metav1.DeleteOptions{})
+	return s.tried(ctx, func() error {
+		err := s.rig.Client().CoreV1().Pods(s.space).Delete(ctx, oldest, metav1.DeleteOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
 }
 
 // end stops it and waits until each pod that was not deleted is ready. It returns them.
