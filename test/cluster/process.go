@@ -31,8 +31,12 @@ type Process struct {
 	recall  chan struct{} // closed when it is not wanted any more
 }
 
-// tries is how often a process may end by itself. A kubelet does, until its containerd is there.
-const tries = 10
+const (
+	// tries is how often a process may end by itself. A kubelet does, until its containerd is there.
+	tries = 40
+	// longestPause is how long it is left alone in between.
+	longestPause = time.Second
+)
 
 // Start starts the process and returns when it is ready.
 func (p *Process) Start(t testing.TB) {
@@ -112,7 +116,7 @@ func (p *Process) supervise(settled, recall chan struct{}) {
 		select {
 		case <-recall:
 			return
-		case <-time.After(time.Duration(len(p.ends)) * 100 * time.Millisecond):
+		case <-time.After(min(longestPause, time.Duration(len(p.ends))*100*time.Millisecond)):
 		}
 		p.mu.Lock()
 		again = p.wanted && p.spawn() == nil

@@ -145,9 +145,5 @@ func (in *injecting) expectHeld(t *testing.T, p *corev1.Pod) {
 			t.Errorf("container %s of %s was started: %+v", s.Name, p.Name, s.State)
 		}
 	}
-	said := in.Kubectl(t, "--namespace="+p.Namespace, "logs", p.Name,
-		"--container=istio-validation")
-	if !strings.Contains(said, "this pod is not redirected") {
-		t.Errorf("the validation says\n%s", said)
-	}
+	in.awaitSaid(t, p, "istio-validation", "this pod is not redirected")
 }

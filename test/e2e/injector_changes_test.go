@@ -169,6 +169,7 @@ func (in *injecting) losesSuddenly(t *testing.T, l *load) {
 		return cluster.Ready(p)
 	})
 	made, lost := l.sofar()
+	l.forget() // what is under way may have been the replica's
 	t.Logf("%d of %d creates failed until it was back\n%s", len(lost), made,
 		strings.Join(lost[:min(3, len(lost))], "\n"))
 	l.expectAllWell(t) // from then on
@@ -219,7 +220,7 @@ func (in *injecting) switchesOff(t *testing.T, l *load) {
 	in.upgrade(t)
 	in.awaitInjection(t, injectedSpace, true)
 	in.awaitStrip(t)
-	l.sofar() // while it is switched on, pods are refused
+	l.forget() // while it is switched on, pods are refused
 	l.changes.Store(true)
 }
 

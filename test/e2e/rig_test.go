@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -250,13 +251,38 @@ var errNoProcess = errors.New("no process of it runs")
 // inNetwork runs a program of the node in a pod's network.
 func (r *rig) inNetwork(t *testing.T, pod *corev1.Pod, name string, args ...string) string {
 	t.Helper()
-	n := r.node(t, pod)
-	all, err := processes(n, pod)
-	if err != nil {
-		t.Fatal(err)
+	return inNetworkOf(t, r.node(t, pod), pod, append([]string{name}, args...)...)
+}
+
+// inNetworkOf runs a program of a node in a pod's network, as that of a process of the pod, of
+// which some end.
+func inNetworkOf(t *testing.T, n *cluster.Node, pod *corev1.Pod, command ...string) string {
+	t.Helper()
+	for range 20 {
+		all, err := processes(n, pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, process := range all {
+			network := "/proc/" + process + "/ns/net"
+			_, ended := os.Readlink(n.File(network))
+			if ended == nil {
+				var out string
+				if out, err = n.Try("", "nsenter",
+					append([]string{"--net=" + network}, command...)...); err == nil {
+					return out
+				}
+				_, ended = os.Readlink(n.File(network))
+			}
+			if ended == nil {
+				t.Fatalf("%s: %v", n.Name, err)
+			}
+			t.Logf("process %s of %s has ended: %v", process, pod.Name, ended)
+		}
+		<-time.After(100 * time.Millisecond)
 	}
-	return n.Run(t, "", "nsenter",
-		append([]string{"--net=/proc/" + all[0] + "/ns/net", name}, args...)...)
+	t.Fatalf("the network of pod %s cannot be entered", pod.Name)
+	return ""
 }
 
 // rules lists what the kernel has for a pod.
@@ -281,6 +307,25 @@ func (r *rig) expectUntouched(t *testing.T, pod *corev1.Pod) {
 	if rules := r.rules(t, pod); strings.TrimSpace(rules) != "" {
 		t.Errorf("pod %s, which is not meshed, has rules:\n%s", pod.Name, rules)
 	}
+}
+
+// awaitSaid waits until a container has said something, the one that runs or the one before it: the
+// kubelet starts again at once what has failed, and that has said nothing yet.
+func (r *rig) awaitSaid(t *testing.T, pod *corev1.Pod, container, words string) {
+	t.Helper()
+	r.Await(t, fmt.Sprintf("%s of %s to say %q", container, pod.Name, words),
+		func(ctx context.Context) error {
+			var all []string
+			for _, previous := range []bool{false, true} {
+				log, err := r.Client().CoreV1().Pods(pod.Namespace).GetLogs(pod.Name,
+					&corev1.PodLogOptions{Container: container, Previous: previous}).DoRaw(ctx)
+				if strings.Contains(string(log), words) {
+					return nil
+				}
+				all = append(all, fmt.Sprintf("%q, %v", log, err))
+			}
+			return fmt.Errorf("it says %s", strings.Join(all, "; before: "))
+		})
 }
 
 // eachNode calls f once for each node.

@@ -228,11 +228,7 @@ func (r *toolRig) asUser(t *testing.T) {
 // inPod runs a program of the node in the network of a pod.
 func (r *toolRig) inPod(t *testing.T, n *cluster.Node, pod *corev1.Pod, args ...string) string {
 	t.Helper()
-	pids, err := processes(n, pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n.Run(t, "", "nsenter", append([]string{"--net=/proc/" + pids[0] + "/ns/net"}, args...)...)
+	return inNetworkOf(t, n, pod, args...)
 }
 
 // changed: the rules are those of when the pod started.
