@@ -51,7 +51,8 @@ func listen(buffer int) (*reports, error) {
 
 func (r *reports) close() { _ = r.file.Close() }
 
-// each calls f with what is reported, until f says that it is enough, or ctx ends.
+// each calls f with what is reported, until f says that it is enough, or ctx ends. What was reported
+// before a deadline is among it, even if this process had no time to read it by then.
 func (r *reports) each(ctx context.Context, f func(event) (enough bool, err error)) error {
 	longAgo := time.Unix(1, 0)
 	stop := context.AfterFunc(ctx, func() { _ = r.file.SetReadDeadline(longAgo) })
@@ -62,25 +63,67 @@ func (r *reports) each(ctx context.Context, f func(event) (enough bool, err erro
 		case errors.Is(err, unix.ENOBUFS):
 			r.count()
 			continue
-		case ctx.Err() != nil:
+		case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+			return r.rest(ctx, f)
+		case err != nil && ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
 			return fmt.Errorf("read the reports of nftables: %w", err)
 		}
-		messages, err := parse(r.buf[:n])
-		if err != nil {
+		if enough, err := tell(r.buf[:n], f); enough || err != nil {
 			return err
 		}
-		for _, m := range messages {
-			e, ok := newEvent(m)
-			if !ok {
-				continue
-			}
-			if enough, err := f(e); enough || err != nil {
-				return err
-			}
+	}
+}
+
+// mostRest is how many datagrams are read after the deadline: far more than a packet has reports,
+// and not without end where others send, too.
+const mostRest = 10_000
+
+// rest calls f with what waits to be read.
+func (r *reports) rest(ctx context.Context, f func(event) (enough bool, err error)) error {
+	conn, err := r.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	for range mostRest {
+		var n int
+		var failed error
+		err := conn.Control(func(fd uintptr) { n, failed = unix.Read(int(fd), r.buf) })
+		switch {
+		case err != nil:
+			return err
+		case errors.Is(failed, unix.ENOBUFS):
+			r.count()
+			continue
+		case errors.Is(failed, unix.EINTR):
+			continue
+		case failed != nil: // nothing is left
+			return ctx.Err()
+		}
+		if enough, err := tell(r.buf[:n], f); enough || err != nil {
+			return err
 		}
 	}
+	return ctx.Err()
+}
+
+// tell calls f with the reports in a datagram.
+func tell(datagram []byte, f func(event) (enough bool, err error)) (enough bool, err error) {
+	messages, err := parse(datagram)
+	if err != nil {
+		return false, err
+	}
+	for _, m := range messages {
+		e, ok := newEvent(m)
+		if !ok {
+			continue
+		}
+		if enough, err := f(e); enough || err != nil {
+			return enough, err
+		}
+	}
+	return false, nil
 }
 
 // parse reads the messages of a datagram.

@@ -1,10 +1,12 @@
 package nftrace
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -151,6 +153,49 @@ func TestLostReportsAreCounted(t *testing.T) {
 		}
 		if few.lost == 0 || few.lost+some != all {
 			t.Errorf("without room: read %d, lost %d, want %d in all", some, few.lost, all)
+		}
+	})
+}
+
+// A process that stood still, or waited for a processor, reads what it was told meanwhile.
+func TestWhatWasReportedInTimeIsRead(t *testing.T) {
+	t.Parallel()
+	ns := netns.New(t)
+	ns.RaiseLoopback(t)
+	to := netip.MustParseAddrPort("127.0.0.1:53")
+	over, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	given, giveUp := context.WithCancel(t.Context())
+	giveUp()
+	ns.Do(t, func() {
+		for title, row := range map[string]struct {
+			ctx    context.Context
+			enough bool
+			want   error
+		}{
+			"enough":     {over, true, nil},
+			"not enough": {over, false, context.DeadlineExceeded},
+			"given up":   {given, false, context.Canceled},
+		} {
+			heard, err1 := listen(reportsBuffer)
+			tracing, err2 := newTable("test", Filter{Protocol: redirect.UDP, To: to}.rules()).arm()
+			client, err3 := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+			if err := errors.Join(err1, err2, err3,
+				unix.Sendto(client, []byte{0}, 0, sockaddr(to))); err != nil {
+				t.Fatal(err)
+			}
+			events := 0
+			_ = heard.file.SetReadDeadline(time.Unix(1, 0)) // each does so, too, but not at once
+			err := heard.each(row.ctx, func(event) (bool, error) {
+				events++
+				return row.enough, nil
+			})
+			if !errors.Is(err, row.want) || row.ctx == over && events == 0 {
+				t.Errorf("%s: %d events, error %v, want %v", title, events, err, row.want)
+			}
+			unix.Close(client)
+			tracing.Close()
+			heard.close()
 		}
 	})
 }
