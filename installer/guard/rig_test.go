@@ -186,7 +186,7 @@ func (n *node) run(s nriserver.Pod) error {
 // done again.
 func inTime(t *testing.T, do func() error) {
 	t.Helper()
-	pulse := await.NewPulse(t)
+	pulse := await.NewPulse(t, 100*time.Millisecond)
 	for range 20 {
 		began := time.Now()
 		err := do()

@@ -37,7 +37,7 @@ func TestWithin(t *testing.T) {
 
 func TestPulse(t *testing.T) {
 	t.Parallel()
-	p, at := &Pulse{}, time.Now()
+	p, at := &Pulse{least: time.Second}, time.Now()
 	p.last = at.Add(-time.Minute)
 	p.gaps = []gap{{at.Add(-9 * time.Minute), at.Add(-8 * time.Minute)}}
 	for name, row := range map[string]struct{ from, to, want time.Duration }{

@@ -6,15 +6,12 @@ import (
 	"time"
 )
 
-const (
-	beat = 10 * time.Millisecond
-	// standstill is how long no beat comes on a machine that has something else to do. What is
-	// shorter is not counted.
-	standstill = 100 * time.Millisecond
-)
+const beat = 10 * time.Millisecond
 
 // A Pulse notices when the machine, or the test alone, stands still.
 type Pulse struct {
+	least time.Duration
+
 	mu   sync.Mutex
 	last time.Time
 	gaps []gap
@@ -22,9 +19,10 @@ type Pulse struct {
 
 type gap struct{ from, to time.Time }
 
-// NewPulse watches until the test ends.
-func NewPulse(t testing.TB) *Pulse {
-	p := &Pulse{last: time.Now()}
+// NewPulse watches until the test ends. What is shorter than least is not counted: a machine that has
+// something else to do is late, too.
+func NewPulse(t testing.TB, least time.Duration) *Pulse {
+	p := &Pulse{last: time.Now(), least: least}
 	ticker, ended := time.NewTicker(beat), make(chan struct{})
 	t.Cleanup(func() {
 		ticker.Stop()
@@ -66,7 +64,7 @@ func (p *Pulse) beat() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if now.Sub(p.last) >= standstill {
+	if now.Sub(p.last) >= p.least {
 		p.gaps = append(p.gaps, gap{p.last, now})
 	}
 	p.last = now

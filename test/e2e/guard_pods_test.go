@@ -135,33 +135,51 @@ func (g *guarded) brings(t *testing.T) {
 // upgraded: two agents are connected for a while; neither refuses, and neither writes what the
 // plugin has written.
 func (g *guarded) upgraded(t *testing.T) {
-	l := g.followAgents(t)
-	s := g.stream(t, "upgraded", often, small)
+	for i := range standstills {
+		wrong, stood := g.upgradedOnce(t, fmt.Sprint("upgraded-", i))
+		if len(wrong) > 0 && stood > 0 && i < standstills-1 {
+			t.Logf("done again, since the machine stood still for %v: %v", stood, wrong)
+			continue
+		}
+		for _, w := range wrong {
+			t.Error(w)
+		}
+		return
+	}
+}
+
+// upgradedOnce returns what a standstill of the machine makes wrong, and how long that was.
+func (g *guarded) upgradedOnce(t *testing.T, space string) (wrong []string, stood time.Duration) {
+	t.Helper()
+	l, began := g.followAgents(t), time.Now()
+	s := g.stream(t, space, often, small)
 	g.helmRun(t, "upgrade", chart(t, append(other, inline...)...)...)
 	g.awaitProduct(t)
 	g.awaitGuard(t)
 	all := s.end(t)
-	g.expectNoFailedSandbox(t, "upgraded")
+	wrong = g.failedSandboxes(t, space)
 	said := l.end(t)
 	agents := map[string]bool{}
 	for _, line := range said {
 		agents[line.file] = true
 	}
 	if len(agents) != 2 {
-		t.Errorf("%d agents were there, want 2", len(agents))
+		wrong = append(wrong, fmt.Sprintf("%d agents were there, want 2", len(agents)))
 	}
 	if acted := pick(said, "redirected", "refused", "open", "undecided"); len(acted) > 0 {
-		t.Errorf("the guards acted: %+v", acted)
+		wrong = append(wrong, fmt.Sprintf("the guards acted: %+v", acted))
 	}
+	stood = l.pulse.Stood(began, time.Now())
 	for i := range all {
 		if its := g.records(t, &all[i]); len(its) != 1 {
 			t.Errorf("%s has %d records", all[i].Name, len(its))
 		}
 	}
 	g.expectAllRedirected(t, all)
-	g.deletePods(t, "upgraded")
+	g.deletePods(t, space)
 	g.upgrade(t)
 	g.awaitGuard(t)
+	return wrong, stood
 }
 
 // refuses: a pod that the plugin has missed is told why it does not start, and starts when the

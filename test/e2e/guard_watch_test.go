@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 	"github.com/sidecar-cni/sidecar-cni/test/cluster"
 )
 
@@ -26,6 +27,7 @@ const logEvery = 20 * time.Millisecond
 // meanwhile.
 type agentLog struct {
 	pattern string
+	pulse   *await.Pulse
 	stop    context.CancelFunc
 	done    chan error
 
@@ -58,7 +60,7 @@ func followAgents(t *testing.T, n *cluster.Node) *agentLog {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	l := &agentLog{pattern: n.DiskFile("/var/log/pods/" + home + "_" + release + "-*/agent/*.log"),
-		stop: stop, done: make(chan error, 1), files: map[string]*os.File{},
+		pulse: await.NewPulse(t, stoodStill), stop: stop, done: make(chan error, 1), files: map[string]*os.File{},
 		from: map[string]int64{}}
 	if err := l.open(true); err != nil {
 		t.Fatal(err)

@@ -24,7 +24,6 @@ const (
 	// The API server waits for a webhook for 5 s: what takes that long on a machine that stood still
 	// says nothing. Each standstill meets as many creates as there are loaders.
 	tooLong     = 4 * time.Second
-	stoodStill  = time.Second
 	mostLeftOut = 5 * loaders
 )
 
@@ -47,7 +46,7 @@ type load struct {
 func (in *injecting) load(t *testing.T) *load {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	l := &load{in: in, stop: stop, pulse: await.NewPulse(t)}
+	l := &load{in: in, stop: stop, pulse: await.NewPulse(t, stoodStill)}
 	l.changes.Store(true)
 	for range loaders {
 		l.workers.Go(func() { l.run(ctx) })
@@ -93,7 +92,7 @@ func (l *load) strip(ctx context.Context) error {
 
 func (l *load) note(began time.Time, err error) {
 	ended := time.Now()
-	stood := l.pulse.Stood(began, ended) >= stoodStill && ended.Sub(began) >= tooLong
+	stood := l.pulse.Stood(began, ended) > 0 && ended.Sub(began) >= tooLong
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if began.Before(l.since) {

@@ -21,8 +21,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 	"github.com/sidecar-cni/sidecar-cni/test/cluster"
 )
+
+// stoodStill is how long at least a machine stands still that is not only busy. The product's times do
+// not hold for that.
+const stoodStill = 500 * time.Millisecond
 
 // watchEvery is how exact the times of a nodeWatch are.
 const watchEvery = 100 * time.Millisecond
@@ -31,6 +36,7 @@ const watchEvery = 100 * time.Millisecond
 // and how long. It asks the kernel by netlink, since a program for each sandbox, ten times a
 // second, would be most of what the node does.
 type nodeWatch struct {
+	pulse *await.Pulse
 	node  *cluster.Node
 	agent types.UID
 	stop  context.CancelFunc
@@ -59,7 +65,8 @@ func (r *rig) watchNode(t *testing.T, n *cluster.Node, agent *corev1.Pod,
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	w := &nodeWatch{
-		node: n, agent: agent.UID, stop: stop, done: make(chan error, 1),
+		pulse: await.NewPulse(t, stoodStill),
+		node:  n, agent: agent.UID, stop: stop, done: make(chan error, 1),
 		pods: map[types.UID]string{}, sandboxes: map[uint64]*sandbox{},
 		current: map[types.UID]*sandbox{},
 	}

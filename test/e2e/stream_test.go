@@ -203,15 +203,24 @@ func (s *stream) end(t *testing.T) []corev1.Pod {
 // expectNoFailedSandbox reads the events of a namespace.
 func (r *rig) expectNoFailedSandbox(t *testing.T, space string) {
 	t.Helper()
+	for _, failed := range r.failedSandboxes(t, space) {
+		t.Error(failed)
+	}
+}
+
+func (r *rig) failedSandboxes(t *testing.T, space string) (found []string) {
+	t.Helper()
 	events, err := r.Client().CoreV1().Events(space).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range events.Items {
 		if e.Type == corev1.EventTypeWarning && strings.Contains(e.Reason, "Sandbox") {
-			t.Errorf("%s: %s: %s", e.InvolvedObject.Name, e.Reason, e.Message)
+			found = append(found, fmt.Sprintf("%s: %s: %s", e.InvolvedObject.Name, e.Reason,
+				e.Message))
 		}
 	}
+	return found
 }
 
 // expectAllRedirected looks at the kernel, and at istio-validation, which must have been content at
