@@ -169,19 +169,57 @@ func (c *certifying) otherIssuer(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Apply(t, meshIssuer)
-	c.apply(t, "install", byChart, "--set=injector.certificates.issuer.name=mesh",
+	c.byMesh(t, "install")
+}
+
+// byMesh has the user's issuer issue the certificate.
+func (c *certifying) byMesh(t *testing.T, command string) {
+	t.Helper()
+	c.apply(t, command, byChart, "--set=injector.certificates.issuer.name=mesh",
 		"--set=injector.certificates.issuer.kind=ClusterIssuer", "--wait", "--timeout=10m")
 	c.awaitIssuedBy(t, c.first.cert)
 }
 
 // issuerChanges: the API server trusts both authorities until all replicas have their certificate.
+// Nobody but the kubelet's pace sees to it that they get it later than the API server its authority:
+// where a slow cainjector was behind, the issuer is changed again.
 func (c *certifying) issuerChanges(t *testing.T) {
-	c.whileLoaded(t, func() {
-		c.awaitRenewed(t, issuedSecret, func() { c.apply(t, "upgrade", byChart) })
-		c.awaitTrust(t, c.certificate(t, issuedSecret))
-		c.awaitIssued(t)
-	})
-	c.expectNoRestart(t)
+	for range 3 {
+		if c.issuerChangesInTurn(t) {
+			c.expectNoRestart(t)
+			return
+		}
+		t.Log("done again: a replica had its certificate before the API server had the authority")
+		c.byMesh(t, "upgrade")
+	}
+	t.Fatal("each time a replica had its certificate before the API server had the authority")
+}
+
+// issuerChangesInTurn reports whether the API server was the first.
+func (c *certifying) issuerChangesInTurn(t *testing.T) bool {
+	t.Helper()
+	l := c.load(t)
+	defer l.workers.Wait()
+	defer l.stop()
+	before := c.certificateChanges(t)
+	c.awaitRenewed(t, issuedSecret, func() { c.apply(t, "upgrade", byChart) })
+	c.awaitTrust(t, c.certificate(t, issuedSecret))
+	if c.certificateChanges(t) != before {
+		return false
+	}
+	c.awaitIssued(t)
+	l.expectAllWell(t)
+	return true
+}
+
+// certificateChanges is how often the replicas say that they have another certificate.
+func (c *certifying) certificateChanges(t *testing.T) (sum int) {
+	t.Helper()
+	for _, p := range c.mustReplicas(t) {
+		sum += strings.Count(c.Kubectl(t, "--namespace="+home, "logs", p.Name),
+			`"changed certificate"`)
+	}
+	return sum
 }
 
 // awaitTrust waits until the cainjector has the API server trust a certificate. The kubelet takes
