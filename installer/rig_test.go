@@ -169,8 +169,8 @@ func (r *rig) start(more ...string) *daemon {
 // ports counts those that were given to daemons.
 var ports atomic.Int32
 
-// address is one to listen on, until somebody does. Its port is below those that the kernel gives to
-// who wants any, as other tests do meanwhile.
+// address is one to listen on, until somebody does. Its port is below those that the kernel gives
+// to who wants any, as other tests do meanwhile.
 func (r *rig) address() string {
 	r.t.Helper()
 	const first, many = 10_000, 20_000

@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -196,7 +197,7 @@ func TestAnAnswerComesInTime(t *testing.T) {
 		n.silence(true)
 		_, err := n.runtime.RunPodSandbox(n.sandbox(meshed("web", nil), netns.New(t)))
 		if err == nil || !strings.Contains(err.Error(), "sidecar-cni refused pod shop/web") {
-			return fmt.Errorf("error %v", err)
+			return fmt.Errorf("want a refusal: %w", cmp.Or(err, errors.New("there was none")))
 		}
 		// Somebody holds the namespace, as a repair does.
 		n.silence(false)

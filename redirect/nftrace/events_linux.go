@@ -51,8 +51,8 @@ func listen(buffer int) (*reports, error) {
 
 func (r *reports) close() { _ = r.file.Close() }
 
-// each calls f with what is reported, until f says that it is enough, or ctx ends. What was reported
-// before a deadline is among it, even if this process had no time to read it by then.
+// each calls f with what is reported, until f says that it is enough, or ctx ends. What was
+// reported before a deadline is among it, even if this process had no time to read it by then.
 func (r *reports) each(ctx context.Context, f func(event) (enough bool, err error)) error {
 	longAgo := time.Unix(1, 0)
 	stop := context.AfterFunc(ctx, func() { _ = r.file.SetReadDeadline(longAgo) })

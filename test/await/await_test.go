@@ -40,16 +40,17 @@ func TestPulse(t *testing.T) {
 	p, at := &Pulse{least: time.Second}, time.Now()
 	p.last = at.Add(-time.Minute)
 	p.gaps = []gap{{at.Add(-9 * time.Minute), at.Add(-8 * time.Minute)}}
-	for name, row := range map[string]struct{ from, to, want time.Duration }{
+	for name, row := range map[string]struct{ from, to, want int }{
 		"nothing":  {-8, -7, 0},
 		"a part":   {-17, -8, 1},
 		"within":   {-9, -8, 1},
 		"all":      {-20, 0, 2},
 		"the last": {-7, 0, 1},
 	} {
-		got := p.Stood(at.Add(row.from*time.Minute), at.Add(row.to*time.Minute))
-		if got.Round(time.Minute) != row.want*time.Minute {
-			t.Errorf("%s: %v, want %v min", name, got, int(row.want))
+		after := func(minutes int) time.Time { return at.Add(time.Duration(minutes) * time.Minute) }
+		got := p.Stood(after(row.from), after(row.to))
+		if int(got.Round(time.Minute).Minutes()) != row.want {
+			t.Errorf("%s: %v, want %d min", name, got, row.want)
 		}
 	}
 }

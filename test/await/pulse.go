@@ -19,8 +19,8 @@ type Pulse struct {
 
 type gap struct{ from, to time.Time }
 
-// NewPulse watches until the test ends. What is shorter than least is not counted: a machine that has
-// something else to do is late, too.
+// NewPulse watches until the test ends. What is shorter than least is not counted: a machine that
+// has something else to do is late, too.
 func NewPulse(t testing.TB, least time.Duration) *Pulse {
 	p := &Pulse{last: time.Now(), least: least}
 	ticker, ended := time.NewTicker(beat), make(chan struct{})

@@ -344,8 +344,8 @@ type Traces struct {
 	Tunables  []string
 }
 
-// left is what came with a cluster and is still there. What came from elsewhere, meanwhile or since,
-// is not the cluster's.
+// left is what came with a cluster and is still there. What came from elsewhere, meanwhile or
+// since, is not the cluster's.
 func (now Traces) left(before, during Traces) []string {
 	all := func(tr Traces) []string {
 		return slices.Concat(tr.Processes, strings.Split(tr.Mounts, "\n"), tr.Links, tr.Cgroups)

@@ -32,7 +32,8 @@ type Process struct {
 }
 
 const (
-	// tries is how often a process may end by itself. A kubelet does, until its containerd is there.
+	// tries is how often a process may end by itself. A kubelet does, until its containerd is
+	// there.
 	tries = 40
 	// longestPause is how long it is left alone in between.
 	longestPause = time.Second

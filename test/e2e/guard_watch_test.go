@@ -60,8 +60,9 @@ func followAgents(t *testing.T, n *cluster.Node) *agentLog {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	l := &agentLog{pattern: n.DiskFile("/var/log/pods/" + home + "_" + release + "-*/agent/*.log"),
-		pulse: await.NewPulse(t, stoodStill), stop: stop, done: make(chan error, 1), files: map[string]*os.File{},
-		from: map[string]int64{}}
+		pulse: await.NewPulse(t, stoodStill), stop: stop, done: make(chan error, 1),
+		files: map[string]*os.File{},
+		from:  map[string]int64{}}
 	if err := l.open(true); err != nil {
 		t.Fatal(err)
 	}

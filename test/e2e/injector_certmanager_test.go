@@ -181,8 +181,8 @@ func (c *certifying) byMesh(t *testing.T, command string) {
 }
 
 // issuerChanges: the API server trusts both authorities until all replicas have their certificate.
-// Nobody but the kubelet's pace sees to it that they get it later than the API server its authority:
-// where a slow cainjector was behind, the issuer is changed again.
+// Nobody but the kubelet's pace sees to it that they get it later than the API server its
+// authority: where a slow cainjector was behind, the issuer is changed again.
 func (c *certifying) issuerChanges(t *testing.T) {
 	for range 3 {
 		if c.issuerChangesInTurn(t) {

@@ -21,8 +21,8 @@ const (
 	loadEvery = 150 * time.Millisecond // of each
 	fewest    = 50                     // creates of which one step of a test has to be
 
-	// The API server waits for a webhook for 5 s: what takes that long on a machine that stood still
-	// says nothing. Each standstill meets as many creates as there are loaders.
+	// The API server waits for a webhook for 5 s: what takes that long on a machine that stood
+	// still says nothing. Each standstill meets as many creates as there are loaders.
 	tooLong     = 4 * time.Second
 	mostLeftOut = 5 * loaders
 )

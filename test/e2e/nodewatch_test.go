@@ -25,8 +25,8 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/test/cluster"
 )
 
-// stoodStill is how long at least a machine stands still that is not only busy. The product's times do
-// not hold for that.
+// stoodStill is how long at least a machine stands still that is not only busy. The product's times
+// do not hold for that.
 const stoodStill = 500 * time.Millisecond
 
 // watchEvery is how exact the times of a nodeWatch are.

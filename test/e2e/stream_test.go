@@ -120,14 +120,17 @@ func (s *stream) watch(ctx context.Context) (watch.Interface, error) {
 // tried asks the API server once a second until it is there. Who ends the stream ends that, too.
 func (s *stream) tried(ctx context.Context, ask func() error) error {
 	var err error
-	for range 60 {
-		if err = ask(); err == nil || ctx.Err() != nil {
-			return nil
+	for i := 0; i < 60 && ctx.Err() == nil; i++ {
+		if err = ask(); err == nil {
+			break
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
 		}
+	}
+	if ctx.Err() != nil {
+		err = nil
 	}
 	return err
 }
