@@ -181,7 +181,7 @@ func TestWhatWasReportedInTimeIsRead(t *testing.T) {
 			tracing, err2 := newTable("test", Filter{Protocol: redirect.UDP, To: to}.rules()).arm()
 			client, err3 := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 			if err := errors.Join(err1, err2, err3,
-				unix.Sendto(client, []byte{0}, 0, sockaddr(to))); err != nil {
+				unix.Sendto(client, []byte{0}, 0, sockaddr(to, 0))); err != nil {
 				t.Fatal(err)
 			}
 			events := 0
