@@ -29,7 +29,7 @@ type Pod struct {
 type Auditor struct {
 	Records record.Dir      // the plugin's
 	Ports   redirect.Listen // of the plugin's configuration, for pods without a record
-	Backend string          // of the plugin's configuration; "" if none works on the node
+	Backend string          // of the plugin's configuration; "" if none works, or nobody knows it
 
 	// InRoot calls a function where iptables' programs are, on a thread that is its own. Nil: here.
 	InRoot func(do func() error) error
@@ -40,7 +40,7 @@ type Auditor struct {
 const settled = 10 * time.Minute
 
 // Judge reads the rules in a pod's namespace. Ours are compared with what the record says, else
-// with what the pod asks for now.
+// with what the pod asks for now, in the backend that has them.
 func (a Auditor) Judge(ctx context.Context, at *Place, pod Pod) Judgement {
 	ports := a.Ports
 	if at.Record != nil {
@@ -57,8 +57,8 @@ func (a Auditor) Judge(ctx context.Context, at *Place, pod Pod) Judgement {
 		return Judgement{Finding: Missing,
 			Why: "no rule in its network namespace redirects to the sidecar"}
 	case len(others) > 0 && at.Record != nil:
-		return altered("rules of another tool redirect it, beside what was recorded",
-			unexpected(others))
+		return differing(Altered, "rules of another tool redirect it, beside what was "+
+			"recorded", unexpected(others))
 	case len(others) > 0:
 		return Judgement{Finding: Foreign,
 			Why: "rules of another tool redirect it, the first in " + others[0].Where}
@@ -67,8 +67,7 @@ func (a Auditor) Judge(ctx context.Context, at *Place, pod Pod) Judgement {
 	if known == nil {
 		known = RecordIn(a.Records, at.NS.ID) // of an ADD that has ended meanwhile
 	}
-	j := a.compare(ctx, comparison{at: at, pod: pod, record: known,
-		words: "rules of sidecar-cni redirect it, the first in " + redirections[0].Where})
+	j := a.compare(ctx, comparison{at: at, pod: pod, record: known, ours: redirections})
 	j.Unhit = j.Finding == Redirected && known != nil && chains.Unhit() &&
 		a.Records.Age(known.Attachment) >= settled
 	return j
@@ -94,18 +93,25 @@ func Read(n *podns.Namespace, ports redirect.Listen, addrs []netip.Addr) (inspec
 type comparison struct {
 	at     *Place
 	pod    Pod
-	record *record.Record // the one about the namespace; nil without
-	words  string         // said of rules that cannot be compared
+	record *record.Record        // the one about the namespace; nil without
+	ours   []inspect.Redirection // at least one
+}
+
+// words say it of rules that cannot be compared.
+func (c comparison) words() string {
+	return "rules of sidecar-cni redirect it, the first in " + c.ours[0].Where
 }
 
 // compare looks whether the rules, which are ours, are what they should be.
 func (a Auditor) compare(ctx context.Context, c comparison) Judgement {
-	if c.record == nil && c.pod.Mistake != nil {
-		return Judgement{Finding: Foreign, Why: c.words}
-	}
-	policy, name := c.pod.Policy, backend.For(a.Backend, c.at.NS)
-	if c.record != nil {
+	policy, name, doubt := c.pod.Policy, c.ours[0].Backend, a.doubt(c)
+	switch {
+	case c.record != nil:
 		policy, name = c.record.Policy, c.record.Backend
+	case c.pod.Mistake != nil:
+		return Judgement{Finding: Foreign, Why: c.words()}
+	case doubt != "":
+		return Judgement{Finding: Foreign, Why: c.words() + doubt}
 	}
 	rules := redirect.Compile(policy)
 	if c.record != nil && c.record.Revision != record.Revision(rules) {
@@ -121,15 +127,33 @@ func (a Auditor) compare(ctx context.Context, c comparison) Judgement {
 	switch {
 	case errors.As(err, &lacking):
 		return Judgement{Finding: Foreign,
-			Why: fmt.Sprintf("%s: they cannot be compared: %s", c.words, oneLine(err))}
+			Why: fmt.Sprintf("%s: they cannot be compared: %s", c.words(), oneLine(err))}
 	case err != nil:
 		return unread(err)
 	case len(problems) == 0:
 		return Judgement{Finding: Redirected}
 	case c.record == nil:
-		return Judgement{Finding: Foreign, Why: c.words + ", and no record says what it should be"}
+		return differing(Foreign, "its rules are not what the pod asks for, and no record says "+
+			"what they should be", problems)
 	}
-	return altered("its rules are not those that were recorded", problems)
+	return differing(Altered, "its rules are not those that were recorded", problems)
+}
+
+// doubt says why nobody knows, without a record, which backend should have the rules; "" if it is
+// the one that has them.
+func (a Auditor) doubt(c comparison) string {
+	name := c.ours[0].Backend
+	for _, one := range c.ours {
+		if one.Backend != name {
+			return fmt.Sprintf(": they are in %s and in %s, and no record says which are left over",
+				name, one.Backend)
+		}
+	}
+	if a.Backend == "" || backend.For(a.Backend, c.at.NS) == name {
+		return ""
+	}
+	return fmt.Sprintf(": they are in %s, the configuration says %s, and no record says what it "+
+		"should be", name, a.Backend)
 }
 
 // unexpected names another tool's chains as differences from what was recorded.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,11 +50,12 @@ func TestAPodWhoseRecordIsLost(t *testing.T) {
 		want        audit.Finding
 		why         string
 	}{
-		"it asks for what is there":    {asked, nftBackend, audit.Redirected, ""},
-		"it asks for something else":   {nil, nftBackend, audit.Foreign, "no record says"},
-		"it asks for the impossible":   {map[string]string{excludePort: "ssh"}, nftBackend, audit.Foreign, "rules of sidecar-cni redirect it"},
-		"another backend is set":       {asked, iptLegacy, audit.Foreign, "no record says"},
-		"no backend works on the node": {asked, "", audit.Foreign, "cannot be compared"},
+		"it asks for what is there":  {asked, nftBackend, audit.Redirected, ""},
+		"it asks for something else": {nil, nftBackend, audit.Foreign, "no record says"},
+		"it asks for the impossible": {map[string]string{excludePort: "ssh"}, nftBackend, audit.Foreign, "rules of sidecar-cni redirect it"},
+		"another backend is set":     {asked, iptLegacy, audit.Foreign, "no record says"},
+		"no backend is configured":   {asked, "", audit.Redirected, ""},
+		"none, and something else":   {nil, "", audit.Foreign, "no record says"},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -63,6 +65,29 @@ func TestAPodWhoseRecordIsLost(t *testing.T) {
 			n.run("web-0", ns)
 			apply(t, ns, nftBackend, policyOf(t, asked))
 			n.want(n.pod("web-0", row.annotations), row.want, row.why)
+		})
+	}
+}
+
+// Without a record and a configuration the rules themselves say which backend they are of.
+func TestRulesOfEachBackendWithoutARecord(t *testing.T) {
+	t.Parallel()
+	for _, backend := range backends {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			ns, n := netns.New(t), newNode(t)
+			n.backend = ""
+			n.run("web-0", ns)
+			apply(t, ns, backend, policyOf(t, nil))
+			n.want(n.pod("web-0", nil), audit.Redirected)
+			j, _ := n.judge(n.pod("web-0", map[string]string{excludePort: "22"}))
+			n.wantJudgement(j, audit.Foreign, "not what the pod asks for")
+			if j.Differ == 0 || !strings.Contains(fmt.Sprint(j.Problems), "22") {
+				t.Errorf("%d differ: %v", j.Differ, j.Problems)
+			}
+			other := backends[(slices.Index(backends, backend)+1)%len(backends)]
+			apply(t, ns, other, policyOf(t, nil))
+			n.want(n.pod("web-0", nil), audit.Foreign, "no record says which are left over")
 		})
 	}
 }

@@ -54,7 +54,7 @@ func chainsIn(t legacy.Table, to Proxy) ([]*chain, error) {
 	}
 	var chains []*chain
 	begin := func(at int, name string) {
-		c := &chain{key: legacyKey(t, at), name: name}
+		c := &chain{key: legacyKey(t, at), name: name, backend: redirect.IptablesLegacy}
 		c.where = fmt.Sprintf("chain %s of legacy table %s %s", name, t.Layout.Name, t.Name)
 		if name == "" {
 			c.where = fmt.Sprintf("a hook's chain of legacy table %s %s", t.Layout.Name, t.Name)

@@ -27,8 +27,9 @@ import (
 
 // Redirection is a chain in a namespace that redirects to the sidecar.
 type Redirection struct {
-	Where string // the chain, for people
-	Ours  bool   // our rules do it
+	Where   string // the chain, for people
+	Ours    bool   // our rules do it
+	Backend string // that keeps its rules there, one of redirect.Backends
 }
 
 // Chains are those of a namespace.
@@ -36,11 +37,12 @@ type Chains []*chain
 
 // A chain is one of a namespace, of nft or of either iptables.
 type chain struct {
-	key    string // what jumps name it by
-	name   string // "" of a hook's chain in legacy iptables, which keeps no name for it
-	where  string // for people
-	hooked bool   // the kernel sends packets here that enter or leave the pod
-	rules  []rule
+	key     string // what jumps name it by
+	name    string // "" of a hook's chain in legacy iptables, which keeps no name for it
+	where   string // for people
+	backend string // by the table that it is in
+	hooked  bool   // the kernel sends packets here that enter or leave the pod
+	rules   []rule
 }
 
 // A rule is what matters here of a rule in the kernel.
@@ -98,10 +100,10 @@ func (chains Chains) Redirections() []Redirection {
 			return !r.ours && (r.captures || strings.HasPrefix(c.name, traces.MeshChains))
 		})
 		if ours {
-			redirections = append(redirections, Redirection{c.where, true})
+			redirections = append(redirections, Redirection{c.where, true, c.backend})
 		}
 		if others {
-			redirections = append(redirections, Redirection{c.where, false})
+			redirections = append(redirections, Redirection{c.where, false, c.backend})
 		}
 	}
 	return redirections

@@ -9,6 +9,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/iptables"
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
 	"github.com/sidecar-cni/sidecar-cni/redirect/traces"
@@ -105,7 +106,10 @@ func (r *nftReader) readChains() error {
 		c := &chain{
 			key: chainKey(family, table, name), name: name,
 			where:  fmt.Sprintf("chain %s of table %s %s", name, traces.FamilyName(family), table),
-			hooked: hooked && !dormant[chainKey(family, table, "")],
+			hooked: hooked && !dormant[chainKey(family, table, "")], backend: redirect.NFTables,
+		}
+		if family != unix.NFPROTO_INET {
+			c.backend = redirect.IptablesNFT
 		}
 		r.chains, r.byKey[c.key] = append(r.chains, c), c
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/audit"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/verify"
+	"github.com/sidecar-cni/sidecar-cni/test/hostproc"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
@@ -75,6 +76,45 @@ func TestANamespaceWithoutARecord(t *testing.T) {
 	answer := p.look()
 	if answer.Rules.Finding != audit.Foreign || len(answer.Ports) > 0 || answer.Amiss() {
 		t.Errorf("got %+v", answer)
+	}
+	const want = `shop/web-0   foreign
+  rules of sidecar-cni redirect it, the first in chain ISTIO_REDIRECT of table
+  inet sidecar-cni
+  not looked at: whether the rules are what they should be, who listens on the
+  proxy's ports, and which processes count as the proxy: nobody knows what it
+  asks for
+`
+	if diff := cmp.Diff(want, text(t, answer)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Rules that nobody has recorded are compared with what the pod asks for, and differences are named.
+func TestRulesWithoutARecordThatDiffer(t *testing.T) {
+	t.Parallel()
+	p := newPod(t, nil, nil)
+	p.run(proxy)
+	p.ask.Auditor.Records, p.ask.Auditor.Backend = "/nowhere", ""
+	p.Run(t, "", "nft", "flush", "chain", "inet", "sidecar-cni", "ISTIO_INBOUND")
+	answer := p.look()
+	got := text(t, answer)
+	for _, want := range []string{"shop/web-0   foreign\n", "differ: ISTIO_INBOUND: rule 1: missing:",
+		"remedy: "} {
+		if !strings.Contains(got, want) || !answer.Amiss() {
+			t.Errorf("amiss: %v, it lacks %q:\n%s", answer.Amiss(), want, got)
+		}
+	}
+}
+
+// Where all processes of the node are seen, a namespace may have none.
+func TestANamespaceWithoutAProcess(t *testing.T) {
+	t.Parallel()
+	p := newPod(t, nil, nil)
+	p.ask.Proc = string(hostproc.New(t, netns.New(t)))
+	got := text(t, p.look())
+	if !strings.Contains(got, "  no process is in its network namespace; remedy: ") ||
+		strings.Contains(got, "not looked at") {
+		t.Errorf("got\n%s", got)
 	}
 }
 

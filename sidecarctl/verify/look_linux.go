@@ -53,8 +53,11 @@ func Look(ctx context.Context, q Question) Answer {
 		a.Lacks = Lacks(q.Proc)
 		a.unreachable()
 		return a
-	case j.Finding == audit.Missing, !known:
-		return a // nothing leads to a port, or nobody knows to which
+	case j.Finding == audit.Missing:
+		return a // nothing leads to a port
+	case !known:
+		a.unknown(q.Pod.Mistake)
+		return a
 	}
 	in, err := read(at.NS)
 	if err != nil {
@@ -62,8 +65,13 @@ func Look(ctx context.Context, q Question) Answer {
 	}
 	a.addresses(in, q.Pod.Addrs)
 	all, lack := processesIn(q.Proc, at.NS.ID)
-	if lack != "" {
+	switch {
+	case lack != "":
 		a.Lacks = append(a.Lacks, lack)
+	case len(all.all) == 0:
+		a.Findings = append(a.Findings, Finding{Kind: AboutNamespace,
+			What:   "no process is in its network namespace",
+			Remedy: "see whether the pod runs, and whether this is its namespace"})
 	}
 	look := look{policy: policy, inside: in, processes: all}
 	if err == nil {
@@ -71,6 +79,18 @@ func Look(ctx context.Context, q Question) Answer {
 	}
 	a.impostors(look, q.Proxy)
 	return a
+}
+
+// unknown adds what was not looked at, since nobody knows what the pod asks for. To have it created
+// anew would change nothing about that.
+func (a *Answer) unknown(mistake error) {
+	a.Lacks = append(a.Lacks, "whether the rules are what they should be, who listens on the "+
+		"proxy's ports, and which processes count as the proxy: "+oneLine(mistake))
+	for i := range a.Findings {
+		if a.Rules.Finding == audit.Foreign {
+			a.Findings[i].Remedy = ""
+		}
+	}
 }
 
 // A look is what was read in and about a namespace.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -37,7 +38,8 @@ type process struct {
 const unseen = "its processes: none is seen, which takes hostPID and the capability SYS_PTRACE; " +
 	"an agent has both unless repair.mode is off, and AppArmor's default profile denies the latter"
 
-// processesIn returns the processes in a namespace, or else why they are not seen.
+// processesIn returns the processes in a namespace, or else why they are not seen. Where all are
+// seen there may be none in it.
 func processesIn(proc string, id podns.ID) (p processes, lack string) {
 	p = processes{proc: proc, ids: identities{whole, whole}}
 	if proc == "" {
@@ -47,12 +49,15 @@ func processesIn(proc string, id podns.ID) (p processes, lack string) {
 	if err != nil {
 		return p, "its processes: " + err.Error()
 	}
+	seen, denied := false, alone(proc)
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil {
 			continue
 		}
 		its, err := podns.Identify(filepath.Join(proc, entry.Name(), "ns/net"))
+		seen = seen || err == nil
+		denied = denied || pid != 1 && errors.Is(err, fs.ErrPermission) // that one is no pod's
 		if err != nil || its != id {
 			continue
 		}
@@ -63,7 +68,7 @@ func processesIn(proc string, id podns.ID) (p processes, lack string) {
 			p.all = append(p.all, one)
 		}
 	}
-	if len(p.all) > 0 {
+	if len(p.all) > 0 || seen && !denied {
 		return p, ""
 	}
 	return p, unseen

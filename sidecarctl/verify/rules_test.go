@@ -29,6 +29,11 @@ func TestEachFindingOfTheRules(t *testing.T) {
 			t.Errorf("%s: no remedy", finding)
 		}
 	}
+	differs := ofRules(audit.Judgement{Finding: audit.Foreign, Why: "because", Differ: 1,
+		Problems: []redirect.Problem{{Where: "lo", What: "missing: it"}}})
+	if len(differs) != 1 || !differs[0].Wrong || differs[0].What != "because: 1 differ: lo: missing: it" {
+		t.Errorf("rules that differ from what the pod asks for: %+v", differs)
+	}
 	unhit := ofRules(audit.Judgement{Finding: audit.Redirected, Unhit: true})
 	if len(unhit) != 1 || unhit[0].Wrong || !strings.Contains(unhit[0].What, "no packet") {
 		t.Errorf("rules that no packet meets: %+v", unhit)
