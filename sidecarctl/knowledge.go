@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
@@ -36,7 +37,7 @@ func (e env) know(ctx context.Context, o *options, pods []target.Pod) (knowledge
 	case o.entry != "":
 		data, err := onnode.ReadFile(o.entry, maxEntry)
 		if err != nil {
-			return k, err
+			return k, unopened(err, "name by --entry a file that a node has in "+names.ConfDir)
 		}
 		entry, err := onnode.Entry(data)
 		if err == nil {

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
 	"os"
 	"slices"
@@ -197,7 +200,7 @@ func (e env) pods(ctx context.Context, o *options, args []string) ([]target.Pod,
 	case o.file != "":
 		file, err := os.Open(o.file)
 		if err != nil {
-			return nil, err
+			return nil, unopened(err, "name a manifest by --filename, or - for standard input")
 		}
 		defer file.Close()
 		return target.FromFile(file, o.file, opts)
@@ -208,11 +211,23 @@ func (e env) pods(ctx context.Context, o *options, args []string) ([]target.Pod,
 	case len(args) == 0:
 		return nil, usagef("want a target, as NAMESPACE/POD or deployment/NAME, or --filename")
 	}
-	if err := o.connect(); err != nil {
+	err := o.connect()
+	if errors.Is(err, target.ErrNoKubeconfig) {
+		err = fmt.Errorf("%w, or name a manifest instead, by --filename", err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	opts.DefaultNamespace = o.cluster.DefaultNamespace
 	return target.FromCluster(ctx, o.cluster.Client, args[0], opts)
+}
+
+// unopened is the error of a file that a flag names.
+func unopened(err error, remedy string) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w; %s", err, remedy)
+	}
+	return err
 }
 
 func addresses(flag string, texts []string) ([]netip.Addr, error) {

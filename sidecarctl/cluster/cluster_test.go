@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
 
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/verdict"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
@@ -301,6 +302,19 @@ func TestServersThatAnswerNothing(t *testing.T) {
 			!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v: want %q", err, want)
 		}
+	}
+}
+
+func TestAServerThatIsNotReached(t *testing.T) {
+	t.Parallel()
+	var gone *rest.RESTClient
+	t.Run("a server that ends", func(t *testing.T) { gone = (&fake{}).serve(t) })
+	_, err := Look(t.Context(), gone, Options{Now: now})
+	if err == nil || strings.Contains(err.Error(), "http://") ||
+		!strings.Contains(err.Error(), "nodes were not read: API server 127.0.0.1:") ||
+		!strings.HasSuffix(err.Error(), "; check the kubeconfig's context and the network, as by "+
+			"kubectl cluster-info") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/api"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/verdict"
 )
 
@@ -133,7 +134,7 @@ func (l *look) agentRow(n node, agent pod, p pages) verdict.Row {
 		}
 		return withHelp(row(about, verdict.Wrong, agent.name()+" is not ready"), logs)
 	case p.err != nil:
-		return withHelp(row("metrics", verdict.Unknown, "not read: "+cause(p.err)),
+		return withHelp(row("metrics", verdict.Unknown, "not read: "+api.Cause(p.err)),
 			"see whether the API server reaches "+agent.name()+": a NetworkPolicy may keep it out")
 	}
 	what := "ready"

@@ -80,7 +80,7 @@ func withRemedy(r *refusal) error {
 	if r.remedy == "" {
 		return r
 	}
-	return fmt.Errorf("%s; %s", r.what, r.remedy)
+	return fmt.Errorf("%w; %s", r, r.remedy)
 }
 
 // note makes a row of what was not read.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -22,9 +23,12 @@ const most = 20_000
 type refusal struct {
 	what, remedy string
 	forbidden    bool
+	cause        error // nil where there is none but what is said
 }
 
 func (r *refusal) Error() string { return r.what }
+
+func (r *refusal) Unwrap() error { return r.cause }
 
 // list reads a list. What was read before an error is returned with it.
 func list[T any](ctx context.Context, client *rest.RESTClient, resource string, l api.List) (
@@ -32,7 +36,7 @@ func list[T any](ctx context.Context, client *rest.RESTClient, resource string, 
 	var all []T
 	for one, err := range api.Each[T](ctx, client, l) {
 		if err != nil {
-			return all, explain(resource, err)
+			return all, explain(resource, err, client.Get().URL())
 		}
 		if len(all) == most {
 			return all, &refusal{what: fmt.Sprintf("there are more than %d %s; the others were "+
@@ -44,27 +48,19 @@ func list[T any](ctx context.Context, client *rest.RESTClient, resource string, 
 }
 
 // explain says what to do about a list that was not read.
-func explain(resource string, err error) error {
-	r := &refusal{what: resource + " were not read: " + cause(err)}
-	switch {
-	case apierrors.IsForbidden(err):
-		r.forbidden = true
-		r.what = "you may not list " + resource
-		r.remedy = "have a role bound to you with the verb list for " + resource +
-			" in all namespaces, or name the agent's by --agent-namespace"
-	case apierrors.IsUnauthorized(err):
-		r.what = "the API server does not accept the credentials"
-		r.remedy = "log in again, or choose another context of the kubeconfig"
-	case errors.Is(err, context.Canceled):
-		r.what = "interrupted"
-	case errors.Is(err, context.DeadlineExceeded):
-		r.remedy = "check the network, and whether kubectl cluster-info gets an answer"
+func explain(resource string, err error, server *url.URL) error {
+	if apierrors.IsForbidden(err) {
+		return &refusal{what: "you may not list " + resource, forbidden: true,
+			remedy: "have a role bound to you with the verb list for " + resource +
+				" in all namespaces, or name the agent's by --agent-namespace"}
+	}
+	why := api.WhyNot(err, server, "list for "+resource)
+	r := &refusal{what: resource + " were not read: " + why.What, remedy: why.Remedy, cause: err}
+	if why.Cause != "" {
+		r.what += ": " + why.Cause
 	}
 	return r
 }
-
-// cause is an error without the server's address, in one line.
-func cause(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // maxPage is how much is read of an agent's page. Metrics take some 30 KiB.
 const maxPage = 1 << 20

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/api"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
 // Labels select the agents' pods, whatever release they are of.
@@ -130,7 +131,8 @@ func (a Agents) explain(err error) error {
 		return fmt.Errorf("find agents: have a role bound to you with the verb list for pods in "+
 			"namespace %q", a.Namespace)
 	}
-	return fmt.Errorf("find agents: %w", err)
+	why := api.WhyNot(err, a.Client.Get().URL(), "list for pods")
+	return &foreign.Error{Text: "find agents: " + why.String(), Cause: err}
 }
 
 // trusted reports whether a pod has the run directory of its node: whoever may mount that is root

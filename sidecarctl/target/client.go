@@ -1,7 +1,9 @@
 package target
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -65,11 +67,17 @@ func newClient(config *rest.Config) (*rest.RESTClient, error) {
 	return rest.UnversionedRESTClientFor(config)
 }
 
+// ErrNoKubeconfig is the error of Connect where nothing says where the API server is.
+var ErrNoKubeconfig = errors.New("read kubeconfig: there is none, or it has no cluster; set " +
+	"$KUBECONFIG, or pass the file by --kubeconfig")
+
 func explainConfig(err error) error {
 	text := foreign.Line(err.Error())
-	if clientcmd.IsEmptyConfig(err) {
-		text = "there is none, or it has no cluster; set $KUBECONFIG or pass the file by its " +
-			"flag, or read a manifest instead"
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return ErrNoKubeconfig
+	case errors.Is(err, fs.ErrNotExist):
+		text += "; pass by --kubeconfig the file that kubectl uses"
 	}
-	return &fault{"read kubeconfig: " + text, err}
+	return &foreign.Error{Text: "read kubeconfig: " + text, Cause: err}
 }

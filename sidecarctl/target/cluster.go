@@ -2,9 +2,7 @@ package target
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -68,50 +66,11 @@ func (r reference) read(data []byte, o Options) ([]Pod, error) {
 // explain says of a request that came to nothing what to do about it.
 func (r reference) explain(err error, server *url.URL) error {
 	if apierrors.IsNotFound(err) {
-		return &fault{fmt.Sprintf("read %s: there is no %s %q in namespace %q; list them by "+
+		return &foreign.Error{Text: fmt.Sprintf("read %s: there is no %s %q in namespace %q; list them by "+
 			"kubectl get %s -n %s, or write TYPE/NAME with one of %s", r, r.resource.kind, r.name,
-			r.namespace, r.resource.full(), r.namespace, typeNames()), err}
+			r.namespace, r.resource.full(), r.namespace, typeNames()), Cause: err}
 	}
-	return &fault{"read " + r.String() + ": " + whyNot(err, server, fmt.Sprintf("get for %s in "+
-		"namespace %q", r.resource.full(), r.namespace)), err}
-}
-
-// whyNot says why a request came to nothing that takes a right.
-func whyNot(err error, server *url.URL, right string) (text string) {
-	switch {
-	case apierrors.IsForbidden(err):
-		text = fmt.Sprintf("it is forbidden; have a role bound to you with the verb %s: %s", right,
-			cause(err))
-	case apierrors.IsUnauthorized(err):
-		text = fmt.Sprintf("API server %s does not accept the credentials; "+
-			"log in again, or choose another context of the kubeconfig", server.Host)
-	case isStatus(err):
-		text = fmt.Sprintf("API server %s did not answer with it; "+
-			"try again, or ask who runs it: %s", server.Host, cause(err))
-	case errors.Is(err, api.ErrAnswer):
-		text = fmt.Sprintf("%s; is there another server at %s?", foreign.Line(err.Error()),
-			server.Host)
-	case errors.Is(err, context.Canceled):
-		text = "interrupted"
-	case errors.Is(err, context.DeadlineExceeded):
-		text = fmt.Sprintf("API server %s did not answer in time; "+
-			"check the network, and whether kubectl cluster-info gets an answer", server.Host)
-	default:
-		text = fmt.Sprintf("API server %s not reached; check the kubeconfig's context and the "+
-			"network, as by kubectl cluster-info: %s", server.Host, cause(err))
-	}
-	return text
-}
-
-func isStatus(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code >= http.StatusBadRequest
-}
-
-// cause is what is wrong without the request, which is known.
-func cause(err error) string {
-	if request, ok := errors.AsType[*url.Error](err); ok {
-		err = request.Err
-	}
-	return foreign.Line(err.Error())
+	return &foreign.Error{Text: "read " + r.String() + ": " + api.WhyNot(err, server,
+		fmt.Sprintf("get for %s in namespace %q", r.resource.full(), r.namespace)).String(),
+		Cause: err}
 }

@@ -242,7 +242,7 @@ func TestKubeconfigs(t *testing.T) {
 	}
 	rows := []struct{ name, path, context, want string }{
 		{"no such context", good, "a\x1b", `it has no context "a\x1b"; list them by kubectl`},
-		{"no such file", wrong + "er", "", "no such file"},
+		{"no such file", wrong + "er", "", "no such file or directory; pass by --kubeconfig"},
 		{"not YAML", wrong, "", "error loading config file"},
 	}
 	for _, row := range rows {
@@ -261,7 +261,8 @@ func TestNoKubeconfig(t *testing.T) {
 	}
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	_, err := target.Connect("", "")
-	if err == nil || !strings.Contains(err.Error(), "there is none, or it has no cluster; set $KUBECONFIG") {
+	if !errors.Is(err, target.ErrNoKubeconfig) ||
+		!strings.HasSuffix(err.Error(), "set $KUBECONFIG, or pass the file by --kubeconfig") {
 		t.Errorf("got %v", err)
 	}
 	t.Setenv("KUBECONFIG", configFor(t, "https://127.0.0.1:1"))

@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/api"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
 // ConfigMap returns a ConfigMap in JSON. It waits 15 seconds at most, less if ctx says so.
@@ -15,12 +16,13 @@ func ConfigMap(ctx context.Context, client *rest.RESTClient, namespace, name str
 	[]byte, error) {
 	data, err := api.Get(ctx, client, "api", "v1", "namespaces", namespace, "configmaps", name)
 	if err != nil {
-		text := whyNot(err, client.Get().URL(),
-			fmt.Sprintf("get for configmaps in namespace %q", namespace))
+		text := api.WhyNot(err, client.Get().URL(),
+			fmt.Sprintf("get for configmaps in namespace %q", namespace)).String()
 		if apierrors.IsNotFound(err) {
 			text = "there is none; list them by kubectl get configmaps -n " + namespace
 		}
-		return nil, &fault{fmt.Sprintf("read ConfigMap %s/%s: %s", namespace, name, text), err}
+		return nil, &foreign.Error{Text: fmt.Sprintf("read ConfigMap %s/%s: %s", namespace, name, text),
+			Cause: err}
 	}
 	return data, nil
 }

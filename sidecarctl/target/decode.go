@@ -88,10 +88,11 @@ func oneJSON(raw []byte) (any, error) {
 	var document any
 	twice, err := kjson.UnmarshalStrict(raw, &document, kjson.DisallowDuplicateFields)
 	if err != nil {
-		return nil, &fault{"not valid JSON: " + foreign.Line(err.Error()), err}
+		return nil, &foreign.Error{Text: "not valid JSON: " + foreign.Line(err.Error()), Cause: err}
 	}
 	if len(twice) > 0 {
-		return nil, &fault{foreign.Line(twice[0].Error()) + "; keep one of them", twice[0]}
+		return nil, &foreign.Error{Text: foreign.Line(twice[0].Error()) + "; keep one of them",
+			Cause: twice[0]}
 	}
 	return document, nil
 }
@@ -111,7 +112,8 @@ func fromYAML(data []byte) ([]any, error) {
 		case errors.Is(err, io.EOF):
 			return documents, nil
 		case errors.As(err, &mistakes) && len(mistakes.Errors) > 0:
-			return nil, &fault{foreign.Line(mistakes.Errors[0]) + "; keep one of them", err}
+			return nil, &foreign.Error{Text: foreign.Line(mistakes.Errors[0]) + "; keep one of them",
+				Cause: err}
 		case err != nil:
 			return nil, &syntaxError{"YAML", err}
 		case document == nil:

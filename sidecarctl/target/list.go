@@ -7,6 +7,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/api"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/podtemplate"
 )
 
@@ -31,8 +32,8 @@ func OnNodes(ctx context.Context, client *rest.RESTClient, s Selection) ([]Pod, 
 	handlers := map[string]string{}
 	for object, err := range api.Each[map[string]any](ctx, client, s.list()) {
 		if err != nil {
-			why := whyNot(err, client.Get().URL(), "list for pods")
-			return nil, &fault{"list pods: " + why, err}
+			why := api.WhyNot(err, client.Get().URL(), "list for pods")
+			return nil, &foreign.Error{Text: "list pods: " + why.String(), Cause: err}
 		}
 		if dig(object, "metadata")["deletionTimestamp"] != nil {
 			continue
