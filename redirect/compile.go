@@ -153,7 +153,7 @@ func (c *compiler) inboundTransparent() {
 	mark := Mark{Value: c.Marks.TProxy}
 	c.prerouting(Mangle,
 		Rule{"all that enters", Match{Protocol: TCP}, jump(chainInbound)},
-		Rule{"the proxy calls the app as the client, know the answers",
+		Rule{"the proxy calls the app as the client: its answers are known by this mark",
 			Match{Protocol: TCP, Mark: mark}, Action{Verb: SaveMark}})
 	c.rules(Mangle, chainInbound,
 		Rule{"from the proxy as the client", Match{Protocol: TCP, Mark: mark}, returns},

@@ -31,6 +31,9 @@ target, the rules that a pod got when it started are compared with what it asks 
 - iptables:FILE, what iptables-save printed; iptables:FILE,FILE6 with ip6tables-save's
 - istio-init:'FLAGS', the command line of an istio-init
 
+Where there are many differences, those are named that say where connections go; the others, as in
+marks, are counted, and named with --all. The outputs json and yaml always have all of them.
+
 It ends with 3 where they differ; a difference from istio-init that is on purpose does not count.`
 
 // A side is one of two sets of rules.
@@ -45,6 +48,8 @@ func (e env) compareCommand() *cobra.Command {
 	var o options
 	c := e.command("compare", "for which packets two sets of rules differ", compareAbout, &o)
 	c.Use = "compare TARGET | compare A B"
+	all := false
+	c.Flags().BoolVar(&all, "all", false, "name all differences, not only where connections go")
 	c.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) < 1 || len(args) > 2 {
 			return usagef("%d sides: want two, or one running pod", len(args))
@@ -58,6 +63,9 @@ func (e env) compareCommand() *cobra.Command {
 			return err
 		}
 		found := newComparison(a, b)
+		if all {
+			found.shown = len(found.Sentences)
+		}
 		return e.answer(&o, found, !found.Same)
 	}
 	return c
@@ -197,7 +205,12 @@ type comparison struct {
 	B         string   `json:"b"`                     // what the second is
 	Same      bool     `json:"same"`                  // no packet differs but on purpose
 	Sentences []string `json:"differences,omitempty"` // each a sentence about some packets
+
+	shown int // of Sentences, which come first
 }
+
+// few is how many sentences about something else than where connections go are no trouble to read.
+const few = 5
 
 func newComparison(a, b side) comparison {
 	if b.flags != nil && a.policy != nil { // what is on purpose, is so of ours beside istio-init's
@@ -220,10 +233,21 @@ func newComparison(a, b side) comparison {
 	for _, d := range differences {
 		c.Same = c.Same && d.Reason != ""
 	}
-	if len(differences) > 0 {
-		c.Sentences = strings.Split(strings.TrimSpace(compare.Explain(differences, words)), "\n")
+	first, rest := compare.Connections(differences)
+	c.add(first, words)
+	c.shown = len(c.Sentences)
+	c.add(rest, words)
+	if c.shown == 0 || len(c.Sentences)-c.shown <= few {
+		c.shown = len(c.Sentences)
 	}
 	return c
+}
+
+func (c *comparison) add(differences []compare.Difference, words compare.Words) {
+	if len(differences) > 0 {
+		c.Sentences = append(c.Sentences, strings.Split(strings.TrimSpace(
+			compare.Explain(differences, words)), "\n")...)
+	}
 }
 
 // purposes says of an istio-init what differences on purpose depend on.
@@ -261,7 +285,11 @@ func (c comparison) Text(p *view.Page) {
 	if c.Same {
 		p.Heading("All differences are on purpose:")
 	}
-	for _, s := range c.Sentences {
+	for _, s := range c.Sentences[:c.shown] {
 		p.Paragraph(0, s)
+	}
+	if more := len(c.Sentences) - c.shown; more > 0 {
+		p.Paragraph(0, fmt.Sprintf("%d more are not about where a connection goes: --all "+
+			"names them.", more))
 	}
 }

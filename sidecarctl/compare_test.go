@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -55,6 +56,33 @@ func TestCompare(t *testing.T) {
 		out, stderr, code := run(t.Context(), "", append([]string{"compare"}, row.args...)...)
 		if code != row.code || !strings.Contains(flat(out+stderr), row.want) {
 			t.Errorf("%s: got %d, %s%s; want %d, %s", name, code, out, stderr, row.code, row.want)
+		}
+	}
+}
+
+// Marks of TPROXY are counted where it is said where connections go, but not left out for programs.
+func TestCompareTheModes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	plain, other := filepath.Join(dir, "plain.yaml"), filepath.Join(dir, "other.yaml")
+	write(t, plain, deployment("", "", "", ""))
+	write(t, other, deployment("sidecar.istio.io/interceptionMode: TPROXY", "", "", ""))
+	short, _, code := run(t.Context(), "", "compare", plain, other)
+	if code != exitAmiss || strings.Count(short, "\n") > 20 || strings.Contains(short, "mark 13") ||
+		!strings.Contains(short, "hands it to 15006") ||
+		!strings.Contains(short, " more are not about where a connection goes: --all names them.\n") {
+		t.Errorf("%d\n%s", code, short)
+	}
+	long, _, code := run(t.Context(), "", "compare", "--all", plain, other)
+	if code != exitAmiss || !strings.Contains(long, "mark 1338") || strings.Contains(long, "--all") {
+		t.Errorf("%d\n%s", code, long)
+	}
+	for _, args := range [][]string{{"-o", "json"}, {"-o", "json", "--all"}} {
+		out, _, _ := run(t.Context(), "", append([]string{"compare", plain, other}, args...)...)
+		var got comparison
+		if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Sentences) < 50 ||
+			!strings.HasPrefix(flat(short), got.Sentences[0]) {
+			t.Errorf("%q: %v, %d sentences", args, err, len(got.Sentences))
 		}
 	}
 }

@@ -57,12 +57,38 @@ func Explain(differences []Difference, w Words) string {
 // occurs reports whether a kernel may see packets of a class. What enters a network namespace has
 // no mark, and neither has a connection that begins.
 func occurs(c packet.Class) bool {
-	unmarked := func(f packet.Field) bool {
-		in, _ := packet.Range(0, 0).Meets(c.Of(f))
-		return in
-	}
 	known, _ := packet.Numbers(redirect.Established, redirect.Related).Meets(c.Of(packet.State))
-	return (c.Leaves || unmarked(packet.PacketMark)) && (known || unmarked(packet.ConnMark))
+	return (c.Leaves || unmarked(c, packet.PacketMark)) &&
+		(known || unmarked(c, packet.ConnMark))
+}
+
+// Connections parts differences: first those that say where connections go, and those on purpose,
+// of which Explain says a few; then those about marks and zones alone, about packets that have a
+// mark already, and about packets that begin no connection, unless they are dropped.
+func Connections(differences []Difference) (first, rest []Difference) {
+	for _, d := range differences {
+		if d.Reason != "" || begins(d) && (verb(d.A) != verb(d.B) || d.A.Local != d.B.Local) {
+			first = append(first, d)
+		} else {
+			rest = append(rest, d)
+		}
+	}
+	return first, rest
+}
+
+// begins reports whether a socket's packets are among those that differ, or what enters, that begin
+// a connection; or whether there is none on one side, which drops them.
+func begins(d Difference) bool {
+	state, _ := packet.Numbers(redirect.New).Meets(d.Class.Of(packet.State))
+	_, socket := d.Class.Of(packet.Socket).Meets(packet.Range(0, 0))
+	return unmarked(d.Class, packet.PacketMark) && unmarked(d.Class, packet.ConnMark) &&
+		(socket || !d.Class.Leaves) &&
+		(state || d.A.Outcome == packet.Dropped || d.B.Outcome == packet.Dropped)
+}
+
+func unmarked(c packet.Class, f packet.Field) bool {
+	in, _ := packet.Range(0, 0).Meets(c.Of(f))
+	return in
 }
 
 // sentence says which packets differ, what becomes of them on either side, and why.

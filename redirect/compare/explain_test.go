@@ -131,3 +131,23 @@ func simulateMet(side packet.Side, d compare.Difference) []string {
 	}
 	return names
 }
+
+// Whoever compares the two modes wants to know where connections go, not which marks make them.
+func TestConnectionsComeFirst(t *testing.T) {
+	t.Parallel()
+	usual := simulate.New(redirect.Compile(policyOf(t, option("default"))))
+	for name, most := range map[string]int{"tproxy": 8, "drop invalid": 4} {
+		differences := compare.Compare(usual, simulate.New(redirect.Compile(policyOf(t,
+			option(name)))))
+		first, rest := compare.Connections(differences)
+		if len(first) == 0 || len(first) > most || len(first)+len(rest) != len(differences) {
+			t.Errorf("%s: %d and %d of %d differences", name, len(first), len(rest),
+				len(differences))
+		}
+		for _, d := range first {
+			if p := d.Class.Example(); p.Mark != 0 || p.ConnMark != 0 || d.A.Outcome == d.B.Outcome {
+				t.Errorf("%s: %+v: %s and %s", name, p, d.A, d.B)
+			}
+		}
+	}
+}
