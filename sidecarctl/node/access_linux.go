@@ -56,11 +56,8 @@ func (l *look) kept(dir string) verdict.Row {
 	for _, name := range []string{"", names.Kubeconfig, names.Token, names.CA} {
 		path := filepath.Join(dir, name)
 		info, err := os.Stat(l.files.at(path))
-		switch {
-		case errors.Is(err, fs.ErrPermission):
-			return unknown(about, err.Error(), "run this as root")
-		case err != nil:
-			return wrong(about, err.Error(), remedy)
+		if err != nil {
+			return unread(about, err.Error(), err, remedy)
 		}
 		owner := uint32(0)
 		if stat, known := info.Sys().(*syscall.Stat_t); known {
@@ -106,7 +103,7 @@ func (l *look) asked(ctx context.Context, dir string, token []byte) (time.Time, 
 	const about = "API server"
 	server, err := l.server(filepath.Join(dir, names.Kubeconfig))
 	if err != nil {
-		return time.Time{}, wrong(about, err.Error(), "the agent's next pass writes it anew")
+		return time.Time{}, unread(about, err.Error(), err, "the agent's next pass writes it anew")
 	}
 	authority, _ := l.files.read(filepath.Join(dir, names.CA)) // without it nobody is trusted
 	pool := x509.NewCertPool()
@@ -203,7 +200,7 @@ func (l *look) records() verdict.Row {
 	}
 	all, err := record.Dir(l.files.at(dir)).Heads()
 	if err != nil {
-		return wrong(about, strings.ReplaceAll(err.Error(), "\n", "; "),
+		return unread(about, strings.ReplaceAll(err.Error(), "\n", "; "), err,
 			"delete the pods whose records they are, so that they are created anew")
 	}
 	return fine(about, fmt.Sprintf("%d in %s", len(all), dir))

@@ -148,7 +148,7 @@ func (l *look) socketAnswers(ctx context.Context) verdict.Row {
 	socket := l.files.at(l.agentSocket)
 	conn, err := (&net.Dialer{Timeout: askTimeout}).DialContext(ctx, "unix", socket)
 	if err != nil {
-		return wrong(about, "the agent does not answer: "+err.Error(), "see the row agent; "+
+		return unread(about, "the agent does not answer: "+err.Error(), err, "see the row agent; "+
 			"meanwhile the plugin asks the API server, if it reaches it")
 	}
 	status, text, err := get(ctx, conn, protocol.Origin+protocol.PathHealth)

@@ -146,8 +146,9 @@ func (l *look) chainRows() []verdict.Row {
 			"runtime's own directory by --conf-dir or --platform")}
 	}
 	if l.confErr != nil {
-		return []verdict.Row{wrong("chain", "the directory of the CNI configuration cannot be "+
-			"read: "+l.confErr.Error(), "name the runtime's own by --conf-dir, or --platform")}
+		return []verdict.Row{unread("chain", "the directory of the CNI configuration cannot be "+
+			"read: "+l.confErr.Error(), l.confErr, "name the runtime's own by --conf-dir, or "+
+			"--platform")}
 	}
 	row := l.chainRow()
 	if row.Verdict == verdict.OK && !l.options.Preflight && l.runtimeErr == nil {
@@ -181,8 +182,18 @@ func (l *look) chainRow() verdict.Row {
 	case l.state.Effective:
 		return fine(about, l.state.Text+in)
 	}
-	return wrong(about, l.state.Text+in, "see why the agent does not mend it: the rows agent and "+
-		"ready, and its log")
+	return unread(about, l.state.Text+in, l.denied(), "see why the agent does not mend it: the "+
+		"rows agent and ready, and its log")
+}
+
+// denied is the error of a file of the conf directory that may not be read; nil if there is none.
+func (l *look) denied() error {
+	for _, f := range l.conf {
+		if errors.Is(f.Err, fs.ErrPermission) {
+			return f.Err
+		}
+	}
+	return nil
 }
 
 // inEffect lists the plugins of the file that the runtime loads, in their order.

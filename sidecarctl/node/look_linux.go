@@ -3,7 +3,9 @@ package node
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -211,6 +213,14 @@ func wrong(about, what, remedy string) verdict.Row {
 
 func warning(about, what, remedy string) verdict.Row {
 	return verdict.Row{About: about, Verdict: verdict.Warning, What: what, Remedy: remedy}
+}
+
+// unread is about what was not read: whether it is wrong nobody knows who may not read it.
+func unread(about, what string, err error, remedy string) verdict.Row {
+	if errors.Is(err, fs.ErrPermission) {
+		return unknown(about, what, "run this as root")
+	}
+	return wrong(about, what, remedy)
 }
 
 func unknown(about, what, remedy string) verdict.Row {

@@ -127,6 +127,13 @@ func (m *machine) credentials(t *testing.T, expires time.Time) {
 // look looks at the machine, with its runtime and agent running.
 func (m *machine) look(t *testing.T) Report {
 	t.Helper()
+	m.run(t)
+	return m.report(t)
+}
+
+// run starts what runs on the node.
+func (m *machine) run(t *testing.T) {
+	t.Helper()
 	if !m.skip["runtime"] {
 		must(t, os.MkdirAll(m.path("run/containerd"), 0o700))
 		criserver.Serve(t, m.path("run/containerd/containerd.sock"), m.runtime)
@@ -134,6 +141,10 @@ func (m *machine) look(t *testing.T) Report {
 	if !m.skip["agent"] {
 		m.runAgent(t)
 	}
+}
+
+func (m *machine) report(t *testing.T) Report {
+	t.Helper()
 	m.options.Now = time.Now().Add(m.fast)
 	l := newLook(t.Context(), m.options)
 	l.try = func(_ context.Context, name string) ([]redirect.Lack, error) {
