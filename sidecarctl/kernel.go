@@ -26,7 +26,11 @@ func (l *kernelListing) text(p *view.Page) {
 	for _, note := range l.Notes {
 		p.Comment(note)
 	}
-	if len(l.Tables)+len(l.Iptables) == 0 {
+	switch {
+	case len(l.Tables)+len(l.Iptables) > 0:
+	case len(l.Notes) > 0: // about rules that are there
+		p.Comment("there are no rules of iptables")
+	default:
 		p.Comment("there are no rules")
 	}
 	for _, t := range l.Tables {

@@ -227,6 +227,16 @@ func TestRulesOfTheKernelAsIptables(t *testing.T) {
 			(variant == "legacy") {
 			t.Errorf("%s: want %q in:\n%s", variant, want, out)
 		}
+		// Each variant is called at the same places, nat before and behind the routing decision.
+		if !strings.Contains(out, "type nat hook output priority -100;") {
+			t.Errorf("%s: nat has no place in:\n%s", variant, out)
+		}
+	}
+	pod := redirectedPod(t)
+	out, _, _ := run(t.Context(), "", inPod(pod, "rules", "--kernel", "--format", "iptables")...)
+	if !strings.Contains(flat(out), "sidecar-cni; --format nft shows them # there are no rules "+
+		"of iptables") {
+		t.Errorf("of nftables alone:\n%s", out)
 	}
 }
 

@@ -87,10 +87,22 @@ func legacyTable(read legacy.Table) (Table, error) {
 	return t, nil
 }
 
-// base is what a hook's chain has. Legacy tables have no order that a number would say.
+// priorities are the order in which the kernel calls legacy tables at a hook, which it registers
+// and does not list (enum nf_ip_hook_priorities); nat's are those of dstnat before the routing
+// decision and where packets are made, and of srcnat behind it.
+var priorities = map[string]int32{"raw": -300, "mangle": -150, "nat": -100, "filter": 0,
+	"security": 50}
+
+// base is what a hook's chain has.
 func base(table, hook string) *Base {
-	return &Base{Type: map[bool]string{true: "nat", false: "filter"}[table == "nat"], Hook: hook,
-		Policy: "accept"}
+	b := &Base{Type: "filter", Hook: hook, Priority: priorities[table], Policy: "accept"}
+	if table == "nat" {
+		b.Type = "nat"
+		if hook == "input" || hook == "postrouting" {
+			b.Priority = 100
+		}
+	}
+	return b
 }
 
 // end takes the last rule of a chain for what it is: the policy, which nobody wrote as a rule.
