@@ -99,8 +99,9 @@ func (e env) run(ctx context.Context) int {
 	}
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(asked.commands()...)
+	helps(root)
 	root.SetArgs(withInit(e.args, root.Commands()))
 	err := root.ExecuteContext(ctx)
 	_, invalid := errors.AsType[*invalidError](err)

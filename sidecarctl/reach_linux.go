@@ -67,8 +67,8 @@ func (f finder) find(s subject) (*spot, error) {
 	elsewhere := o.cluster != nil && !o.here
 	switch {
 	case s.pod.NodeUID == "":
-		return nil, fmt.Errorf("%s is no running pod: name one as NAMESPACE/POD, or its network "+
-			"namespace by --pid or --netns on its node", s.pod.Name)
+		return nil, fmt.Errorf("%s: it is no running pod: name one as NAMESPACE/POD, or its "+
+			"network namespace by --pid or --netns on its node", s.pod.Name)
 	case elsewhere && !e.root:
 		return nil, errElsewhere
 	case !e.root:

@@ -232,3 +232,14 @@ func TestPodsThatAreNowhere(t *testing.T) {
 		}
 	}
 }
+
+// The name of a pod stands above what is said of it, once.
+func TestVerifyPodsThatDoNotRun(t *testing.T) {
+	t.Parallel()
+	two := deployment("", "", "", "") + "---\n" + deployment("", "", "", "")
+	out, stderr, code := run(t.Context(), two, "verify", "-f", "-")
+	if code != exitAmiss || strings.Count(out, "shop/web (Deployment)") != 2 ||
+		!strings.Contains(out, "  it is no running pod: name one as NAMESPACE/POD") {
+		t.Errorf("%d\n%s%s", code, out, stderr)
+	}
+}

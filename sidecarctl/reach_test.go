@@ -1,7 +1,9 @@
 package main
 
 import (
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -26,5 +28,21 @@ func TestWhatIsPassedOn(t *testing.T) {
 		"--for=1m30s", "--nameserver=10.0.0.1,10.0.0.2,10.0.0.3", "--port=53"}
 	if diff := cmp.Diff(want, passedOn(c, onnode.Agent{Args: []string{"run", "--host-root=/host"}})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// No t.Parallel: the environment is the test's. A manifest helps only who may name one.
+func TestWithoutAKubeconfig(t *testing.T) {
+	for _, name := range []string{"KUBECONFIG", "KUBERNETES_SERVICE_HOST", "HOME"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	for line, manifest := range map[string]bool{"cluster": false, "verify -A": false,
+		"node node-1": false, "explain shop/web-0": true} {
+		_, stderr, code := run(t.Context(), "", strings.Fields(line)...)
+		if code != exitError || !strings.Contains(stderr, "set $KUBECONFIG, or pass the file by") ||
+			strings.Contains(stderr, "name a manifest instead, by --filename") != manifest {
+			t.Errorf("%s: %d, %s", line, code, stderr)
+		}
 	}
 }

@@ -19,7 +19,8 @@ func verifyHere(ctx context.Context, at *spot) (verify.Answer, error) {
 		Proc: hostProc, Proxy: s.proxyID()}
 	if s.facts.Spec == nil { // a network namespace
 		if s.record == nil {
-			q.Pod.Mistake = errors.New("no record says which pod's it is: name the pod by --filename")
+			q.Pod.Mistake = errors.New("no record says which pod's it is: name the pod by " +
+				"--filename")
 		}
 		return verify.Look(ctx, q), nil
 	}

@@ -13,10 +13,10 @@ func TestWatchUsage(t *testing.T) {
 	}{
 		{"", "want a target"},
 		{"--netns x --protocol sctp", `--protocol "sctp": want tcp or udp`},
-		{"--netns x --port 70000", "--port"},
+		{"--netns x --port 70000", `--port "70000": want a number from 0 to 65535`},
 		{"--netns x --count -1", "--count -1: want"},
 		{"--netns x --for -1s", "--for -1s: want"},
-		{"--netns x --for 5", "--for"},
+		{"--netns x --for 5", `--for "5": want a time such as 30s`},
 		{"--netns x -o xml", `--output "xml": want`},
 	} {
 		stdout, stderr, code := run(t.Context(), "", append([]string{"watch"},

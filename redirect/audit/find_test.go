@@ -98,9 +98,9 @@ func TestWhichProcessesCount(t *testing.T) {
 			n.process(app, 1, "/etc/hosts", pod)
 		}, audit.Unreachable, "it is no namespace: is the directory mounted without " +
 			"HostToContainer"},
-		"a user namespace": {func(n *node, _, _ string) {
+		"a namespace of another kind": {func(n *node, _, _ string) {
 			n.process(app, 1, fmt.Sprintf("/proc/%d/ns/uts", os.Getpid()), pod)
-		}, audit.Unreachable, "enter network namespace"},
+		}, audit.Unreachable, "it is a namespace, but no network namespace"},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {

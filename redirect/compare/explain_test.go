@@ -145,7 +145,8 @@ func TestConnectionsComeFirst(t *testing.T) {
 				len(differences))
 		}
 		for _, d := range first {
-			if p := d.Class.Example(); p.Mark != 0 || p.ConnMark != 0 || d.A.Outcome == d.B.Outcome {
+			p := d.Class.Example()
+			if p.Mark != 0 || p.ConnMark != 0 || d.A.Outcome == d.B.Outcome {
 				t.Errorf("%s: %+v: %s and %s", name, p, d.A, d.B)
 			}
 		}

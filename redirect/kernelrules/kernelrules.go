@@ -9,8 +9,8 @@
 //
 // Be aware:
 //   - It reads the namespace of the calling thread. What leads into a pod's is package podns.
-//   - The rules of legacy tables have no handles. The priorities of their chains are those that each
-//     kernel gives them.
+//   - The rules of legacy tables have no handles. The priorities of their chains are those that
+//     each kernel gives them.
 //   - What our own rules consist of is written as nft lists it. Of what else there is in rules, the
 //     kernel's name for it is written, in brackets.
 //   - Whoever may write rules in the namespace decides how many there are. What is read is bounded;

@@ -91,6 +91,7 @@ func (h Host) refuse(id ID) error {
 var (
 	ErrHost         = errors.New("it is the host's")
 	ErrNotNamespace = errors.New("it is no namespace")
+	ErrNotNetwork   = errors.New("it is a namespace, but no network namespace")
 )
 
 // Namespace is an open network namespace.
@@ -124,6 +125,12 @@ func open(path string) (*Namespace, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	// ENOTTY is of Linux before 4.11, which does not say of what kind it is.
+	kind, err := unix.IoctlRetInt(int(opened.Fd()), unix.NS_GET_NSTYPE)
+	if err == nil && kind != unix.CLONE_NEWNET {
+		_ = opened.Close()
+		return nil, ErrNotNetwork
 	}
 	if err := unix.Fstat(int(opened.Fd()), &st); err != nil {
 		_ = opened.Close()

@@ -129,6 +129,8 @@ func TestWhatIsNotOpened(t *testing.T) {
 		ownNetns:     {ErrHost, "it is the host's: the agent runs in it"},
 		"/nowhere":   {os.ErrNotExist, "no such file"},
 		"/etc/hosts": {ErrNotNamespace, "it is no namespace"},
+
+		"/proc/self/ns/mnt": {ErrNotNetwork, "it is a namespace, but no network namespace"},
 	} {
 		n, err := host.Open(path)
 		if err == nil {

@@ -66,9 +66,9 @@ func (r reference) read(data []byte, o Options) ([]Pod, error) {
 // explain says of a request that came to nothing what to do about it.
 func (r reference) explain(err error, server *url.URL) error {
 	if apierrors.IsNotFound(err) {
-		return &foreign.Error{Text: fmt.Sprintf("read %s: there is no %s %q in namespace %q; list them by "+
-			"kubectl get %s -n %s, or write TYPE/NAME with one of %s", r, r.resource.kind, r.name,
-			r.namespace, r.resource.full(), r.namespace, typeNames()), Cause: err}
+		return &foreign.Error{Text: fmt.Sprintf("read %s: there is no %s %q in namespace %q; list "+
+			"them by kubectl get %s -n %s, or write TYPE/NAME with one of %s", r, r.resource.kind,
+			r.name, r.namespace, r.resource.full(), r.namespace, typeNames()), Cause: err}
 	}
 	return &foreign.Error{Text: "read " + r.String() + ": " + api.WhyNot(err, server,
 		fmt.Sprintf("get for %s in namespace %q", r.resource.full(), r.namespace)).String(),

@@ -21,8 +21,8 @@ func ConfigMap(ctx context.Context, client *rest.RESTClient, namespace, name str
 		if apierrors.IsNotFound(err) {
 			text = "there is none; list them by kubectl get configmaps -n " + namespace
 		}
-		return nil, &foreign.Error{Text: fmt.Sprintf("read ConfigMap %s/%s: %s", namespace, name, text),
-			Cause: err}
+		return nil, &foreign.Error{Cause: err,
+			Text: fmt.Sprintf("read ConfigMap %s/%s: %s", namespace, name, text)}
 	}
 	return data, nil
 }

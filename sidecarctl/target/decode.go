@@ -112,8 +112,8 @@ func fromYAML(data []byte) ([]any, error) {
 		case errors.Is(err, io.EOF):
 			return documents, nil
 		case errors.As(err, &mistakes) && len(mistakes.Errors) > 0:
-			return nil, &foreign.Error{Text: foreign.Line(mistakes.Errors[0]) + "; keep one of them",
-				Cause: err}
+			return nil, &foreign.Error{Cause: err,
+				Text: foreign.Line(mistakes.Errors[0]) + "; keep one of them"}
 		case err != nil:
 			return nil, &syntaxError{"YAML", err}
 		case document == nil:

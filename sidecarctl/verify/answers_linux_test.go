@@ -89,7 +89,7 @@ func TestANamespaceWithoutARecord(t *testing.T) {
 	}
 }
 
-// Rules that nobody has recorded are compared with what the pod asks for, and differences are named.
+// Rules that nobody has recorded are compared with what the pod asks for.
 func TestRulesWithoutARecordThatDiffer(t *testing.T) {
 	t.Parallel()
 	p := newPod(t, nil, nil)

@@ -42,8 +42,8 @@ func ofRules(j audit.Judgement) []Finding {
 	case audit.Foreign:
 		if j.Differ > 0 {
 			f.Wrong, f.What = true, fmt.Sprintf("%s: %d differ: %s", j.Why, j.Differ, problems(j))
-			f.Remedy = "see whether the pod and the configuration (--entry) are those that it was " +
-				"redirected by; else find out who changes its rules, and have it created anew"
+			f.Remedy = "see whether the pod and the configuration (--entry) are those that it " +
+				"was redirected by; else find out who changes its rules, and have it created anew"
 		}
 	case audit.Excluded, audit.Skipped, audit.Starting:
 	}

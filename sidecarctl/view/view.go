@@ -95,7 +95,7 @@ func (p *Page) Heading(text string) { p.paragraph(bold, 0, text) }
 
 // Comment writes a text as a comment of nft and of iptables-restore.
 func (p *Page) Comment(text string) {
-	for _, line := range wrap(Clean(text), Width-2) {
+	for _, line := range Wrap(Clean(text), Width-2) {
 		p.b.WriteString("# " + line + "\n")
 	}
 }
@@ -113,7 +113,7 @@ func (p *Page) Wrong(indent int, text string) { p.paragraph(red, indent, text) }
 func (p *Page) Odd(indent int, text string) { p.paragraph(yellow, indent, text) }
 
 func (p *Page) paragraph(style string, indent int, text string) {
-	for _, line := range wrap(Clean(text), Width-indent) {
+	for _, line := range Wrap(Clean(text), Width-indent) {
 		p.b.WriteString(strings.Repeat(" ", indent) + p.styled(style, line) + "\n")
 	}
 }
@@ -121,7 +121,7 @@ func (p *Page) paragraph(style string, indent int, text string) {
 // Row writes a name and, from a column on, what belongs to it, broken where it is too long.
 func (p *Page) Row(indent int, name string, column int, text string) {
 	name = strings.Repeat(" ", indent) + Clean(name)
-	lines := wrap(Clean(text), max(Width-column, 20))
+	lines := Wrap(Clean(text), max(Width-column, 20))
 	if len(lines) == 0 {
 		lines = []string{""}
 	}
@@ -199,8 +199,8 @@ func (p *Page) Verbatim(text string) {
 	}
 }
 
-// wrap breaks a text at blanks. A word that is longer than a line is broken, too.
-func wrap(text string, width int) []string {
+// Wrap breaks a text at blanks. A word that is longer than a line is broken, too.
+func Wrap(text string, width int) []string {
 	var lines []string
 	line := ""
 	for word := range strings.FieldsSeq(text) {
