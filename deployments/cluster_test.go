@@ -148,7 +148,7 @@ func TestControlPlane(t *testing.T) {
 	c := start(t, cluster.Options{})
 	t.Run("every object of every scenario is accepted", func(t *testing.T) { accepted(t, c) })
 	t.Run("plain manifests", func(t *testing.T) { plainManifests(t, c) })
-	// Before the install: its policies refuse some of these pods, too, once the server has seen them.
+	// Before the install: its policies refuse some of these pods, too, once they are in force.
 	t.Run("Pod Security", func(t *testing.T) { podSecurity(t, c) })
 	t.Run("kubectl's plugin", func(t *testing.T) { asPlugin(t, c) })
 	makeInjected(t, c, "old", map[string]string{status: "{}"})
