@@ -29,8 +29,8 @@ func TestWhyIstioInitStays(t *testing.T) {
 		"half of a program": {meshed("pilot-agent -p 1"), []string{
 			`it runs "pilot-agent": want istio-iptables and its flags, not in a shell`}},
 		"a word that belongs to no flag": {meshed(line + "--dry-run true"), []string{
-			`read the flags of istio-init: "true" stands alone: want -flag value; quote an ` +
-				`asterisk, and write a value that is empty as '': correct it`}},
+			`read the flags of istio-init: "true" stands alone: --dry-run takes no value but as ` +
+				`--dry-run=false: correct it`}},
 		"an empty word": {meshed(`istio-iptables "" -p 1`), []string{
 			`read the flags of istio-init: "" stands alone: want -flag value; quote an asterisk, ` +
 				`and write a value that is empty as '': correct it`}},
