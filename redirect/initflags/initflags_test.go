@@ -118,7 +118,7 @@ func TestInitFlagsThatCannotBeRead(t *testing.T) {
 		{[]string{"-m", "NONE"}, []string{`-m: "NONE": want REDIRECT or TPROXY`}},
 		{[]string{"-p", "0", "-t", "0"},
 			[]string{`-p: "0": want a port from 1 to 65535`,
-				`-t: "0": want a number other than 0`}},
+				`-t: "0": want a number from 1`}},
 		{[]string{"-i", "10.0.0.0/33", "-d", "80,x,81"},
 			[]string{`-i: "10.0.0.0/33": want a CIDR`, `-d: "x": want a port`}},
 		{[]string{"--nonesuch"}, []string{"read the flags of istio-init", "nonesuch"}},
