@@ -31,9 +31,11 @@ type apiServer struct {
 	exec    error             // instead of running anything, behind what it says
 	says    string            // is written instead, again and again if it is endless
 	endless bool
-	ended   chan error // of each command in the agent
-	refused int        // the status of an exec that is refused; 0 is none
-	args    []string   // of the last command in the agent
+	ended   chan error       // of each command in the agent
+	refused int              // the status of an exec that is refused; 0 is none
+	away    string           // a server that requests for an exec are redirected to; "" is none
+	args    []string         // of the last command in the agent
+	pods    http.HandlerFunc // answers for those of the namespace shop that are not in objects
 }
 
 const agentList = `{"kind": "PodList", "items": [
@@ -56,6 +58,10 @@ func (c *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			`"reason":%q,"message":"pods \"agent-1\" is forbidden: User \"dev\" cannot create "}`, code, reason)
 	}
 	if r.URL.Path == "/api/v1/namespaces/mesh/pods/agent-1/exec" {
+		if c.away != "" {
+			http.Redirect(w, r, c.away, http.StatusFound)
+			return
+		}
 		if c.refused != 0 {
 			refuse(c.refused, http.StatusText(c.refused))
 			return
@@ -74,6 +80,10 @@ func (c *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if node := r.URL.Query().Get("fieldSelector"); node != "" && node != "spec.nodeName=node-1" {
 			body = `{}`
 		}
+	}
+	if !ok && c.pods != nil && strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/shop/pods/") {
+		c.pods(w, r)
+		return
 	}
 	if !ok {
 		refuse(http.StatusNotFound, "NotFound")
@@ -153,7 +163,7 @@ func (c *apiServer) serve(t *testing.T) string {
 	write(t, kubeconfig, `{"apiVersion": "v1", "kind": "Config", "current-context": "a",
 		"contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
 		"clusters": [{"name": "a", "cluster": {"server": "`+server.URL+`"}}],
-		"users": [{"name": "a", "user": {}}]}`)
+		"users": [{"name": "a", "user": {"token": "secret"}}]}`)
 	return kubeconfig
 }
 

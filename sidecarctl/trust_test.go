@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -75,5 +77,46 @@ func TestPodsThatPretendToBeAgents(t *testing.T) {
 			!strings.Contains(stderr, row.want) {
 			t.Errorf("%s: %d, %s; want %s", name, code, stderr, row.want)
 		}
+	}
+}
+
+// A trap is a server that nobody must ask: it would have the administrator's token.
+func trap(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("asked for %s with %q", r.URL, r.Header.Get("Authorization"))
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// The author of a pod says who owns it. No name of his leads to a pod of his.
+func TestOwnerThatLeadsToAPod(t *testing.T) {
+	t.Parallel()
+	asked := false
+	pod := strings.Replace(web(""), `"name": "web",`,
+		`"name": "../../../../../../api/v1/namespaces/shop/pods/evil:80/proxy/x",`, 1)
+	c := &apiServer{objects: map[string]string{webPath: pod, "agents": "{}"},
+		pods: func(http.ResponseWriter, *http.Request) { asked = true }}
+	if _, stderr, code := c.ask(t, "explain", "shop/web-0"); code != 0 || asked {
+		t.Errorf("asked the pod: %v; %d, %s", asked, code, stderr)
+	}
+}
+
+// What answers through the API server sends nobody elsewhere, and nobody's token.
+func TestRedirects(t *testing.T) {
+	t.Parallel()
+	const want = "which is not followed"
+	away := trap(t)
+	c := &apiServer{pods: func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, away, http.StatusFound)
+	}}
+	if _, stderr, code := c.ask(t, "explain", "shop/web-0"); code != exitError || !strings.Contains(stderr, want) {
+		t.Errorf("an object: %d, %s; want %s", code, stderr, want)
+	}
+	c = &apiServer{objects: map[string]string{webPath: web("")}, away: away}
+	if _, stderr, code := c.ask(t, "verify", "shop/web-0"); code != exitError ||
+		!strings.Contains(stderr, "redirect not allowed") {
+		t.Errorf("a command in an agent: %d, %s", code, stderr)
 	}
 }

@@ -16,10 +16,15 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
 // Timeout is for one request.
 const Timeout = 15 * time.Second
+
+// ErrName is that of a name that leads to something else than an object of this name.
+var ErrName = errors.New("no object can have this name")
 
 // ErrAnswer is that of an answer that is no such object.
 var ErrAnswer = errors.New("the API server's answer is not what was asked for")
@@ -29,22 +34,39 @@ const perPage = "500"
 
 // List says which objects are meant.
 type List struct {
-	Path   string // as /api/v1/nodes
-	Labels string // a selector; "" is all
-	Fields string // a selector; "" is all
+	Path   []string // as Path makes it
+	Labels string   // a selector; "" is all
+	Fields string   // a selector; "" is all
 }
 
-// Path is that of a kind of objects, in a namespace or, if it is "", in all.
-func Path(version, namespace, kind string) string {
+// Path is that of a kind of objects, in a namespace or, if it is "", in all. version is as /api/v1
+// or /apis/apps/v1.
+func Path(version, namespace, kind string) []string {
 	if namespace == "" {
-		return version + "/" + kind
+		return []string{version, kind}
 	}
-	return version + "/namespaces/" + namespace + "/" + kind
+	return []string{version, "namespaces", namespace, kind}
+}
+
+// At returns a request for what has a path: that of Path, and what is below it. Behind the version
+// all has to be names: the author of a pod chooses that of its owner, and one with ".." in it would
+// have the API server pass the request on to a pod of his.
+func At(client *rest.RESTClient, path ...string) (*rest.Request, error) {
+	for _, name := range path[1:] {
+		if name == "" || len(rest.IsValidPathSegmentName(name)) > 0 {
+			return nil, fmt.Errorf("%w: %q", ErrName, foreign.Cut(name))
+		}
+	}
+	return client.Get().AbsPath(path...), nil
 }
 
 // Get reads one object.
 func Get(ctx context.Context, client *rest.RESTClient, path ...string) ([]byte, error) {
-	return read(ctx, client.Get().AbsPath(path...))
+	request, err := At(client, path...)
+	if err != nil {
+		return nil, err
+	}
+	return read(ctx, request)
 }
 
 // Each yields the objects of a list, page by page. Behind an error there are no more.
@@ -57,7 +79,7 @@ func Each[T any](ctx context.Context, client *rest.RESTClient, l List) iter.Seq2
 				} `json:"metadata"`
 				Items []T `json:"items"`
 			}
-			data, err := read(ctx, l.request(client, next))
+			data, err := l.read(ctx, client, next)
 			if token := resumption(err); token != "" && !resumed {
 				next, resumed = token, true
 				continue
@@ -92,15 +114,19 @@ func resumption(err error) string {
 	return status.Status().Continue
 }
 
-func (l List) request(client *rest.RESTClient, next string) *rest.Request {
-	request := client.Get().AbsPath(l.Path).Param("limit", perPage)
+func (l List) read(ctx context.Context, client *rest.RESTClient, next string) ([]byte, error) {
+	request, err := At(client, l.Path...)
+	if err != nil {
+		return nil, err
+	}
+	request = request.Param("limit", perPage)
 	for _, p := range [][2]string{{"labelSelector", l.Labels}, {"fieldSelector", l.Fields},
 		{"continue", next}} {
 		if p[1] != "" {
 			request = request.Param(p[0], p[1])
 		}
 	}
-	return request
+	return read(ctx, request)
 }
 
 func unmarshal(data []byte, into any) error {

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -104,7 +105,7 @@ func TestEach(t *testing.T) {
 			var got []int
 			var failed error
 			for one, err := range api.Each[int](t.Context(), s.client(t),
-				api.List{Path: "/api/v1/pods", Labels: "l=1", Fields: "f=1"}) {
+				api.List{Path: api.Path("/api/v1", "", "pods"), Labels: "l=1", Fields: "f=1"}) {
 				if failed != nil {
 					t.Fatal("something comes behind an error")
 				}
@@ -129,7 +130,7 @@ func TestEach(t *testing.T) {
 func TestEachEnds(t *testing.T) {
 	t.Parallel()
 	s := &server{answers: []string{page("n", "1", "2"), page("", "3")}}
-	for one, err := range api.Each[int](t.Context(), s.client(t), api.List{Path: "/api/v1/pods"}) {
+	for one, err := range api.Each[int](t.Context(), s.client(t), api.List{Path: api.Path("/api/v1", "", "pods")}) {
 		if one != 1 || err != nil {
 			t.Errorf("%d, %v", one, err)
 		}
@@ -142,11 +143,36 @@ func TestEachEnds(t *testing.T) {
 
 func TestPath(t *testing.T) {
 	t.Parallel()
-	if got := api.Path("/api/v1", "", "pods"); got != "/api/v1/pods" {
+	if got := strings.Join(api.Path("/api/v1", "", "pods"), "/"); got != "/api/v1/pods" {
 		t.Error(got)
 	}
-	if got := api.Path("/apis/apps/v1", "shop", "daemonsets"); got != "/apis/apps/v1/namespaces/shop/daemonsets" {
+	got := strings.Join(api.Path("/apis/apps/v1", "shop", "daemonsets"), "/")
+	if got != "/apis/apps/v1/namespaces/shop/daemonsets" {
 		t.Error(got)
+	}
+}
+
+// Whoever chooses a name does not choose what is asked for.
+func TestNamesThatLeadElsewhere(t *testing.T) {
+	t.Parallel()
+	s := &server{}
+	client := s.client(t)
+	for _, name := range []string{"", ".", "..", "../../pods/evil:80/proxy/x", "a/b", "a%2fb"} {
+		if _, err := api.Get(t.Context(), client, "/api/v1", "nodes", name); !errors.Is(err, api.ErrName) {
+			t.Errorf("an object %q: %v", name, err)
+		}
+		if name == "" { // all namespaces
+			continue
+		}
+		for _, err := range api.Each[int](t.Context(), client, api.List{
+			Path: api.Path("/api/v1", name, "pods")}) {
+			if !errors.Is(err, api.ErrName) {
+				t.Errorf("a namespace %q: %v", name, err)
+			}
+		}
+	}
+	if len(s.asked) > 0 {
+		t.Errorf("asked for %q", s.asked)
 	}
 }
 

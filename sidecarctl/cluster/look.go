@@ -49,7 +49,8 @@ type pages struct {
 // listed for another reason than rights.
 func (l *look) read(ctx context.Context) error {
 	var err error
-	l.nodes, err = list[node](ctx, l.client, "nodes", api.List{Path: "/api/v1/nodes"})
+	l.nodes, err = list[node](ctx, l.client, "nodes", api.List{
+		Path: api.Path("/api/v1", "", "nodes")})
 	if refused, ok := errors.AsType[*refusal](err); ok && !refused.forbidden && len(l.nodes) == 0 {
 		return fmt.Errorf("read the cluster: %w", withRemedy(refused))
 	}

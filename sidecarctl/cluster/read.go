@@ -69,8 +69,12 @@ const maxPage = 1 << 20
 func page(ctx context.Context, client *rest.RESTClient, agent pod, name string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, api.Timeout)
 	defer cancel()
-	body, err := client.Get().AbsPath("/api/v1/namespaces", agent.Metadata.Namespace, "pods",
-		agent.Metadata.Name+":"+agent.port(), "proxy", name).MaxRetries(0).Stream(ctx)
+	request, err := api.At(client, "/api/v1", "namespaces", agent.Metadata.Namespace, "pods",
+		agent.Metadata.Name+":"+agent.port(), "proxy", name)
+	if err != nil {
+		return "", err
+	}
+	body, err := request.MaxRetries(0).Stream(ctx)
 	switch {
 	case apierrors.IsForbidden(err):
 		return "", &refusal{what: "you may not read the pages of agents", forbidden: true,

@@ -24,15 +24,16 @@ var refusals = []string{"SidecarRedirectFailed", "SidecarStartRefused"}
 
 // readWaiting finds the pods that have a node and do not start, and why, by the Events about them.
 func (l *look) readWaiting(ctx context.Context) {
-	pending, err := list[pod](ctx, l.client, "pods", api.List{Path: "/api/v1/pods",
-		Fields: "status.phase=Pending"})
+	pending, err := list[pod](ctx, l.client, "pods", api.List{
+		Path: api.Path("/api/v1", "", "pods"), Fields: "status.phase=Pending"})
 	l.note("waiting pods", err)
-	l.events, err = list[event](ctx, l.client, "events", api.List{Path: "/api/v1/events",
+	all := api.Path("/api/v1", "", "events")
+	l.events, err = list[event](ctx, l.client, "events", api.List{Path: all,
 		Fields: "source=" + names.Plugin})
 	l.note("events", err)
 	var runtimes []event
 	if err == nil {
-		runtimes, err = list[event](ctx, l.client, "events", api.List{Path: "/api/v1/events",
+		runtimes, err = list[event](ctx, l.client, "events", api.List{Path: all,
 			Fields: "reason=" + notStarted})
 		l.note("events", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/transport/spdy"
 	"k8s.io/client-go/util/exec"
 	"k8s.io/streaming/pkg/httpstream"
 
@@ -103,22 +104,29 @@ func (t *taker) failed() error {
 	return t.err
 }
 
-// executor asks by WebSocket, and where API server or kubelet are too old for it by SPDY.
+// executor asks by WebSocket, and where API server or kubelet are too old for it by SPDY. Neither
+// goes where the answer redirects it to.
 func (a Agent) executor(args []string, stdin bool) (remotecommand.Executor, error) {
 	query := url.Values{"container": {container}, "stdout": {"true"}, "stderr": {"true"},
 		"command": append([]string{program}, args...)}
 	if stdin {
 		query.Set("stdin", "true")
 	}
-	u := *a.server
-	u.Path = strings.TrimSuffix(u.Path, "/") + "/api/v1/namespaces/" + url.PathEscape(a.Namespace) +
-		"/pods/" + url.PathEscape(a.Name) + "/exec"
+	request, err := api.At(a.client, "/api/v1", "namespaces", a.Namespace, "pods", a.Name, "exec")
+	if err != nil {
+		return nil, err
+	}
+	u := request.URL()
 	u.RawQuery = query.Encode()
 	socket, err := remotecommand.NewWebSocketExecutor(a.config, "GET", u.String())
 	if err != nil {
 		return nil, err
 	}
-	older, err := remotecommand.NewSPDYExecutor(a.config, "POST", &u)
+	transport, upgrader, err := spdy.RoundTripperFor(a.config)
+	if err != nil {
+		return nil, err
+	}
+	older, err := remotecommand.NewSPDYExecutorRejectRedirects(transport, upgrader, "POST", u)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -35,7 +34,7 @@ type Agent struct {
 	Args            []string // of its container
 
 	config *rest.Config
-	server *url.URL
+	client *rest.RESTClient
 }
 
 // agentPod is as much of a pod as matters.
@@ -117,7 +116,7 @@ func (a Agents) list(ctx context.Context, node string) ([]Agent, error) {
 	agents := make([]Agent, len(items))
 	for i, p := range items {
 		agents[i] = Agent{p.Metadata.Namespace, p.Metadata.Name, p.Spec.NodeName, p.args(),
-			a.Config, a.Client.Get().URL()}
+			a.Config, a.Client}
 	}
 	return agents, nil
 }

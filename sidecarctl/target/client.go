@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -54,7 +55,8 @@ func Connect(kubeconfig, context string) (Cluster, error) {
 }
 
 // newClient returns a client for JSON of any kind. The one type that it knows is Status, which says
-// why a request is refused.
+// why a request is refused. It stays with the API server: what a pod answers through it, or another
+// server behind it, may redirect the request, and credentials would go along on every way.
 func newClient(config *rest.Config) (*rest.RESTClient, error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
@@ -64,7 +66,14 @@ func newClient(config *rest.Config) (*rest.RESTClient, error) {
 	config.ContentType = runtime.ContentTypeJSON
 	config.WarningHandler = rest.NoWarnings{} // about versions that are to go, for who writes them
 	config.QPS = -1                           // no limit: who asks much asks a few things at a time
-	return rest.UnversionedRESTClientFor(config)
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	client.CheckRedirect = func(to *http.Request, _ []*http.Request) error {
+		return fmt.Errorf("the answer is a redirect to %q, which is not followed", to.URL.Host)
+	}
+	return rest.UnversionedRESTClientForConfigAndClient(config, client)
 }
 
 // ErrNoKubeconfig is the error of Connect where nothing says where the API server is.

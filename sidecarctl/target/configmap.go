@@ -2,6 +2,7 @@ package target
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,7 +15,11 @@ import (
 // ConfigMap returns a ConfigMap in JSON. It waits 15 seconds at most, less if ctx says so.
 func ConfigMap(ctx context.Context, client *rest.RESTClient, namespace, name string) (
 	[]byte, error) {
-	data, err := api.Get(ctx, client, "api", "v1", "namespaces", namespace, "configmaps", name)
+	data, err := api.Get(ctx, client, "/api/v1", "namespaces", namespace, "configmaps", name)
+	if errors.Is(err, api.ErrName) {
+		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", foreign.Name(namespace),
+			foreign.Name(name), err)
+	}
 	if err != nil {
 		text := api.WhyNot(err, client.Get().URL(),
 			fmt.Sprintf("get for configmaps in namespace %q", namespace)).String()

@@ -50,7 +50,7 @@ func (p *Pod) addHandler(ctx context.Context, client *rest.RESTClient) {
 	var class struct {
 		Handler string `json:"handler"`
 	}
-	data, err := api.Get(ctx, client, "/apis/node.k8s.io/v1/runtimeclasses",
+	data, err := api.Get(ctx, client, "/apis/node.k8s.io/v1", "runtimeclasses",
 		p.Facts.Spec.RuntimeClass)
 	if err != nil || json.Unmarshal(data, &class) != nil {
 		return

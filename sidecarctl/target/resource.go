@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/api"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/podtemplate"
 )
@@ -45,11 +46,11 @@ func resourceNamed(word string) (resource, bool) {
 
 // path is where the API has an object.
 func (r resource) path(namespace, name string) []string {
-	root := []string{"/api/v1"}
+	version := "/api/v1"
 	if r.group != "" {
-		root = []string{"/apis", r.group, "v1"}
+		version = "/apis/" + r.group + "/v1"
 	}
-	return append(root, "namespaces", namespace, r.plural, name)
+	return append(api.Path(version, namespace, r.plural), name)
 }
 
 // full is the name of the resource for kubectl: deployments.apps.
