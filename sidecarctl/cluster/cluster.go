@@ -62,11 +62,8 @@ type Agent struct {
 	Guard    map[string]int `json:"guard,omitempty"`    // sandboxes by the guard's decision
 }
 
-// The labels of what the chart makes.
-const (
-	ofChart  = "app.kubernetes.io/name=sidecar-cni"
-	ofAgents = ofChart + ",app.kubernetes.io/component=agent"
-)
+// ofChart selects what the chart makes.
+const ofChart = "app.kubernetes.io/name=sidecar-cni"
 
 // Look asks the API server. The error is about a server that answers nothing.
 func Look(ctx context.Context, client *rest.RESTClient, o Options) (Report, error) {

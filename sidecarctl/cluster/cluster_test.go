@@ -98,8 +98,8 @@ var situations = map[string]situation{
 		"sidecar-cni"}},
 	"no agent, by the node's labels": {func(t *testing.T, a *fake) {
 		a.replaceAgent(t, "")
-		a.lists[daemonSetsPath][0]["spec"] = object(t, `{"template":{"spec":{"nodeSelector":
-			{"mesh":"yes"}}}}`)
+		a.lists[daemonSetsPath][0]["spec"] = object(t, `{"template":{"spec":{`+runDir+`,
+			"nodeSelector":{"mesh":"yes"}}}}`)
 	}, verdict.Warning, []string{"label mesh=yes"}},
 	"no agent, by a taint": {func(t *testing.T, a *fake) {
 		a.replaceAgent(t, "")
@@ -401,10 +401,44 @@ func TestTwoAgents(t *testing.T) {
 	if r := lookAt(t, a, true); r.Nodes[0].Agent.Pod != "kube-system/agent-node-1" {
 		t.Errorf("in the other order: %+v", r.Nodes[0])
 	}
+	leaving := a.lists[podsPath][1]["metadata"].(map[string]any)
+	leaving["deletionTimestamp"] = "2026-01-02T00:00:00Z"
+	if r := lookAt(t, a, true); r.Nodes[0].Agent.Pod != "kube-system/agent-young" {
+		t.Errorf("of which one leaves: %+v", r.Nodes[0])
+	}
+	a.lists[podsPath] = a.lists[podsPath][1:]
+	if r := lookAt(t, a, true); r.Nodes[0].Agent.Pod != "kube-system/agent-node-1" {
+		t.Errorf("one that leaves, alone: %+v", r.Nodes[0])
+	}
 	a.lists[podsPath] = nil
 	a.agent(t, "node-1", `"phase":"Failed"`)
 	if r := lookAt(t, a, true); r.Nodes[0].Agent != nil {
 		t.Errorf("%+v", r.Nodes[0])
+	}
+}
+
+// Labels anybody can set, on pods and DaemonSets of his own.
+func TestPodsThatPretendToBeAgents(t *testing.T) {
+	t.Parallel()
+	a := healthy(t, "node-1")
+	evil := object(t, `{"metadata":{"namespace":"shop","name":"evil",
+		"creationTimestamp":"2026-02-01T00:00:00Z","labels":{"app.kubernetes.io/name":"sidecar-cni",
+			"app.kubernetes.io/component":"agent"}},"spec":{"nodeName":"node-1"},
+		"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`)
+	a.lists[podsPath] = append(a.lists[podsPath], evil)
+	a.lists[daemonSetsPath] = append(a.lists[daemonSetsPath], evil)
+	a.pages["evil/metrics"] = a.pages["agent-node-1/metrics"]
+	r := lookAt(t, a, true)
+	if r.Nodes[0].Agent.Pod != "kube-system/agent-node-1" || r.Fine != 1 || r.Wrong() ||
+		slices.ContainsFunc(a.asks, func(path string) bool { return strings.Contains(path, "evil") }) {
+		t.Errorf("asked for %q:\n%s", a.asks, text(t, r))
+	}
+	evil["spec"] = object(t, `{"nodeName":"node-1",`+runDir+`}`)
+	out := strings.Join(strings.Fields(text(t, lookAt(t, a, false))), " ")
+	if !strings.Contains(out, "agents unknown pods of namespaces kube-system and shop are labelled as agents: "+
+		"name the one where sidecar-cni is installed by --agent-namespace") ||
+		!strings.Contains(out, "agents were not listed") {
+		t.Errorf("in two namespaces: %s", out)
 	}
 }
 

@@ -168,6 +168,7 @@ const (
 	podsPath       = "/api/v1/pods"
 	eventsPath     = "/api/v1/events"
 	daemonSetsPath = "/apis/apps/v1/daemonsets"
+	runDir         = `"volumes":[{"hostPath":{"path":"/run/sidecar-cni"}}]`
 )
 
 // healthy is a cluster in which all is well.
@@ -177,7 +178,7 @@ func healthy(t *testing.T, names ...string) *fake {
 		pages: map[string]answer{}}
 	a.lists[daemonSetsPath] = []map[string]any{object(t, `{"metadata":{"namespace":"kube-system",
 		"name":"sidecar-cni","labels":{"app.kubernetes.io/name":"sidecar-cni"}},
-		"spec":{"template":{"spec":{"tolerations":[{"key":"dedicated","operator":"Exists"}],
+		"spec":{"template":{"spec":{`+runDir+`,"tolerations":[{"key":"dedicated","operator":"Exists"}],
 			"containers":[{"image":"agent:1.2"}]}}},
 		"status":{"desiredNumberScheduled":%d,"currentNumberScheduled":%[1]d,"numberReady":%[1]d,
 			"updatedNumberScheduled":%[1]d}}`, len(names))}
@@ -196,7 +197,7 @@ func (a *fake) agent(t *testing.T, node, status string) {
 	a.lists[podsPath] = append(a.lists[podsPath], object(t, `{"metadata":{
 		"namespace":"kube-system","name":"agent-%s","creationTimestamp":"2026-01-01T00:00:00Z",
 		"labels":{"app.kubernetes.io/name":"sidecar-cni","app.kubernetes.io/component":"agent"}},
-		"spec":{"nodeName":%q,"containers":[{"image":"agent:1.2",
+		"spec":{"nodeName":%q,`+runDir+`,"containers":[{"image":"agent:1.2",
 			"ports":[{"name":"metrics","containerPort":9466}]}]},"status":{%s}}`,
 		node, node, status))
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/api"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/onnode"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/verdict"
 )
 
@@ -55,17 +56,15 @@ func (l *look) read(ctx context.Context) error {
 		return fmt.Errorf("read the cluster: %w", withRemedy(refused))
 	}
 	l.note("nodes", err)
-	l.daemonSets, err = list[daemonSet](ctx, l.client, "daemonsets.apps", api.List{
+	labelled, err := list[daemonSet](ctx, l.client, "daemonsets.apps", api.List{
 		Path: api.Path("/apis/apps/v1", l.options.Namespace, "daemonsets"), Labels: ofChart})
 	l.note("daemonset", err)
-	agents, err := list[pod](ctx, l.client, "pods", api.List{
-		Path: api.Path("/api/v1", l.options.Namespace, "pods"), Labels: ofAgents})
+	l.daemonSets = slices.DeleteFunc(labelled, func(d daemonSet) bool {
+		return !d.Spec.Template.Spec.Volumes.OfAgent()
+	})
+	err = l.readAgents(ctx)
 	l.note("agents", err)
 	l.known = err == nil
-	l.agents = map[string]pod{}
-	for _, a := range agents {
-		l.addAgent(a)
-	}
 	l.readWaiting(ctx)
 	if len(l.nodes) == 0 { // what is known of them without the right to list them
 		for name := range l.agents {
@@ -94,17 +93,23 @@ func (l *look) note(about string, err error) {
 		What: refused.what, Remedy: refused.remedy})
 }
 
-// addAgent keeps the agent of a node that counts: during an update there are two, and the one that
-// is ready serves, the younger of two.
-func (l *look) addAgent(a pod) {
-	if a.Spec.NodeName == "" || a.Status.Phase == "Succeeded" || a.Status.Phase == "Failed" {
-		return
+// readAgents finds the agent of each node that counts: during an update there are two.
+func (l *look) readAgents(ctx context.Context) error {
+	labelled, err := list[pod](ctx, l.client, "pods", api.List{
+		Path: api.Path("/api/v1", l.options.Namespace, "pods"), Labels: onnode.Labels})
+	agents, conflict := onnode.Genuine(slices.DeleteFunc(labelled, func(p pod) bool {
+		return p.Spec.NodeName == "" || p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed"
+	}), pod.claim)
+	if conflict != nil {
+		return &refusal{what: conflict.Error()}
 	}
-	have, there := l.agents[a.Spec.NodeName]
-	younger := a.Metadata.Created.After(have.Metadata.Created)
-	if !there || a.ready() && !have.ready() || a.ready() == have.ready() && younger {
-		l.agents[a.Spec.NodeName] = a
+	l.agents = map[string]pod{}
+	for _, a := range agents {
+		if _, there := l.agents[a.Spec.NodeName]; !there {
+			l.agents[a.Spec.NodeName] = a
+		}
 	}
+	return err
 }
 
 // askAgents reads the pages of agents, some at a time. If the first is forbidden, so are the

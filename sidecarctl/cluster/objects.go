@@ -3,6 +3,8 @@ package cluster
 import (
 	"slices"
 	"time"
+
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/onnode"
 )
 
 // The objects of the API, with what is looked at.
@@ -13,6 +15,7 @@ type meta struct {
 	UID       string            `json:"uid"`
 	Labels    map[string]string `json:"labels"`
 	Created   time.Time         `json:"creationTimestamp"`
+	Deleted   string            `json:"deletionTimestamp"` // "" if it is to stay
 }
 
 type daemonSet struct {
@@ -38,6 +41,7 @@ type podSpec struct {
 	NodeSelector map[string]string `json:"nodeSelector"`
 	Tolerations  []toleration      `json:"tolerations"`
 	Containers   []container       `json:"containers"`
+	Volumes      onnode.Volumes    `json:"volumes"`
 }
 
 type container struct {
@@ -133,6 +137,12 @@ func (p pod) name() string { return p.Metadata.Namespace + "/" + p.Metadata.Name
 func (p pod) ready() bool {
 	c, found := find(p.Status.Conditions, "Ready")
 	return found && c.Status == "True"
+}
+
+// claim is what a pod with the agents' labels says of itself.
+func (p pod) claim() onnode.Claim {
+	return onnode.Claim{Namespace: p.Metadata.Namespace, Volumes: p.Spec.Volumes, Ready: p.ready(),
+		Leaving: p.Metadata.Deleted != "", Created: p.Metadata.Created}
 }
 
 // waits is for what the first of its containers waits that does; "" if none does.

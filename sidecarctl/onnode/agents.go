@@ -12,13 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
-	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/api"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
-
-// Labels select the agents' pods, whatever release they are of.
-const Labels = "app.kubernetes.io/name=sidecar-cni,app.kubernetes.io/component=agent"
 
 // Agents are those of a cluster.
 type Agents struct {
@@ -46,12 +42,8 @@ type agentPod struct {
 		DeletionTimestamp string    `json:"deletionTimestamp"`
 	} `json:"metadata"`
 	Spec struct {
-		NodeName string `json:"nodeName"`
-		Volumes  []struct {
-			HostPath struct {
-				Path string `json:"path"`
-			} `json:"hostPath"`
-		} `json:"volumes"`
+		NodeName   string  `json:"nodeName"`
+		Volumes    Volumes `json:"volumes"`
 		Containers []struct {
 			Name string   `json:"name"`
 			Args []string `json:"args"`
@@ -101,18 +93,14 @@ func (a Agents) list(ctx context.Context, node string) ([]Agent, error) {
 		if err != nil {
 			return nil, a.explain(err)
 		}
-		if p.Status.Phase == "Running" && p.Metadata.DeletionTimestamp == "" && p.trusted() {
+		if p.Status.Phase == "Running" && p.Metadata.DeletionTimestamp == "" {
 			items = append(items, p)
 		}
 	}
-	for _, p := range items {
-		if p.Metadata.Namespace != items[0].Metadata.Namespace {
-			return nil, fmt.Errorf("find agents: pods of namespaces %s and %s are labelled as "+
-				"agents: name the one where sidecar-cni is installed by --agent-namespace",
-				items[0].Metadata.Namespace, p.Metadata.Namespace)
-		}
+	items, err := Genuine(items, agentPod.claim)
+	if err != nil {
+		return nil, fmt.Errorf("find agents: %w", err)
 	}
-	slices.SortStableFunc(items, agentPod.compare)
 	agents := make([]Agent, len(items))
 	for i, p := range items {
 		agents[i] = Agent{p.Metadata.Namespace, p.Metadata.Name, p.Spec.NodeName, p.args(),
@@ -134,15 +122,13 @@ func (a Agents) explain(err error) error {
 	return &foreign.Error{Text: "find agents: " + why.String(), Cause: err}
 }
 
-// trusted reports whether a pod has the run directory of its node: whoever may mount that is root
-// there anyway. Labels anybody can set.
-func (p agentPod) trusted() bool {
-	for _, v := range p.Spec.Volumes {
-		if v.HostPath.Path == names.RunDir {
-			return true
-		}
+func (p agentPod) claim() Claim {
+	c := Claim{Namespace: p.Metadata.Namespace, Created: p.Metadata.CreationTimestamp,
+		Volumes: p.Spec.Volumes}
+	for _, one := range p.Status.Conditions {
+		c.Ready = c.Ready || one.Type == "Ready" && one.Status == "True"
 	}
-	return false
+	return c
 }
 
 func (p agentPod) args() []string {
@@ -162,19 +148,4 @@ func (a Agent) Told(flag string) string {
 		}
 	}
 	return ""
-}
-
-// compare orders agents: those that are ready first, and of these the newest, which is in charge of
-// the node while an update replaces the other.
-func (p agentPod) compare(q agentPod) int {
-	ready := func(p agentPod) int {
-		for _, c := range p.Status.Conditions {
-			if c.Type == "Ready" && c.Status == "True" {
-				return 0
-			}
-		}
-		return 1
-	}
-	return cmp.Or(cmp.Compare(ready(p), ready(q)),
-		q.Metadata.CreationTimestamp.Compare(p.Metadata.CreationTimestamp))
 }
