@@ -18,7 +18,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/redirect/simulate"
 	"github.com/sidecar-cni/sidecar-cni/redirect/xtables"
 	"github.com/sidecar-cni/sidecar-cni/redirect/xtables/istioinit"
-	"github.com/sidecar-cni/sidecar-cni/sidecarctl/onnode"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/bounded"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
 )
 
@@ -186,7 +186,7 @@ func listed(files string) (side, error) {
 	var texts [2]string
 	names := strings.SplitN(files, ",", len(texts))
 	for i, name := range names {
-		data, err := onnode.ReadFile(name, maxListing)
+		data, err := bounded.Named(name, maxListing)
 		if err != nil {
 			return side{}, err
 		}

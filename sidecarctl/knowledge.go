@@ -14,6 +14,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/contract/netconf"
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/redirect"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/bounded"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/onnode"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/target"
 )
@@ -35,7 +36,7 @@ func (e env) know(ctx context.Context, o *options, pods []target.Pod) (knowledge
 	k := knowledge{config: redirect.Defaults()}
 	switch {
 	case o.entry != "":
-		data, err := onnode.ReadFile(o.entry, maxEntry)
+		data, err := bounded.Named(o.entry, maxEntry)
 		if err != nil {
 			return k, unopened(err, "name by --entry a file that a node has in "+names.ConfDir)
 		}

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/bounded"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/manifest"
-	"github.com/sidecar-cni/sidecar-cni/sidecarctl/target"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/view"
 )
 
@@ -115,7 +114,8 @@ func (e env) warn(warning string) { e.note("warning: %s", strings.ReplaceAll(war
 // manifest reads the file that the command line names, and how messages call it.
 func (e env) manifest(path string) (name string, data []byte, err error) {
 	if path == "-" {
-		data, err = readBounded(e.stdin)
+		data, err = bounded.Read(e.stdin, bounded.Manifest)
+		err = tooLarge(err)
 		name = "standard input"
 	} else {
 		data, err = readFile(path)
@@ -128,21 +128,16 @@ func (e env) manifest(path string) (name string, data []byte, err error) {
 }
 
 func readFile(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, withoutPath(err)
-	}
-	defer file.Close()
-	data, err := readBounded(file)
-	return data, withoutPath(err)
+	data, err := bounded.Named(path, bounded.Manifest)
+	return data, tooLarge(withoutPath(err))
 }
 
-func readBounded(r io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, target.MaxSize+1))
-	if err == nil && len(data) > target.MaxSize {
-		err = fmt.Errorf("it is larger than %d MiB; write it as several files", target.MaxSize>>20)
+// tooLarge adds to an error about a manifest's size what helps.
+func tooLarge(err error) error {
+	if _, large := errors.AsType[bounded.TooLarge](err); large {
+		return fmt.Errorf("%w; write it as several files", err)
 	}
-	return data, err
+	return err
 }
 
 // withoutPath is the cause of an error about a file whose path the message has already.

@@ -142,6 +142,9 @@ var situations = map[string]situation{
 	"metrics that are out of reach": {func(_ *testing.T, a *fake) {
 		delete(a.pages, "agent-node-1/metrics")
 	}, verdict.Unknown, []string{"metrics: not read", "NetworkPolicy"}},
+	"metrics that have no end": {func(_ *testing.T, a *fake) {
+		a.metrics("node-1", strings.Repeat("x", maxPage))
+	}, verdict.Unknown, []string{"metrics: not read: it is larger than 1 MiB"}},
 	"pods without redirection": {func(_ *testing.T, a *fake) {
 		a.metrics("node-1", `sidecar_cni_checked_pods{finding="missing"} 2`)
 	}, verdict.Wrong, []string{"2 pods without redirection", "sidecarctl verify -A"}},

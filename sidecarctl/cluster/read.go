@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/api"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/bounded"
 )
 
 // most is how many objects of a kind are read. There are fewer nodes in a cluster.
@@ -62,7 +62,7 @@ func explain(resource string, err error, server *url.URL) error {
 	return r
 }
 
-// maxPage is how much is read of an agent's page. Metrics take some 30 KiB.
+// maxPage is how large a page of an agent may be. Metrics take some 30 KiB.
 const maxPage = 1 << 20
 
 // page reads a page of an agent through the API server. A page may say 503, with a text.
@@ -87,7 +87,7 @@ func page(ctx context.Context, client *rest.RESTClient, agent pod, name string) 
 		return "", err
 	}
 	defer body.Close()
-	data, err := io.ReadAll(io.LimitReader(body, maxPage))
+	data, err := bounded.Read(body, maxPage)
 	return string(data), err
 }
 

@@ -12,14 +12,12 @@ import (
 	kyaml "sigs.k8s.io/yaml"
 
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/bounded"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
-// maxSize is how many bytes a file may have, and a document with its aliases expanded.
-const maxSize = 32 << 20
-
 var errExpanded = fmt.Errorf("with its aliases expanded it is larger than %d MiB; "+
-	"write it without aliases", maxSize>>20)
+	"write it without aliases", bounded.Manifest>>20)
 
 // document is one of a file.
 type document struct {
@@ -116,7 +114,7 @@ func parseYAML(text []byte) (*yaml.Node, error) {
 	if len(first.Content) != 1 {
 		return nil, nil
 	}
-	if (sizes{}).of(first.Content[0]) > maxSize {
+	if (sizes{}).of(first.Content[0]) > bounded.Manifest {
 		return nil, errExpanded
 	}
 	return first.Content[0], nil
@@ -153,7 +151,7 @@ func (s sizes) of(n *yaml.Node) int {
 	if n.Kind == yaml.AliasNode {
 		size, known := s[n.Alias]
 		if !known {
-			s[n.Alias] = maxSize + 1 // until it is known: an alias to itself
+			s[n.Alias] = bounded.Manifest + 1 // until it is known: an alias to itself
 			size = s.of(n.Alias)
 			s[n.Alias] = size
 		}
@@ -161,8 +159,8 @@ func (s sizes) of(n *yaml.Node) int {
 	}
 	size := len(n.Value) + 1
 	for _, content := range n.Content {
-		if size += s.of(content); size > maxSize {
-			return maxSize + 1
+		if size += s.of(content); size > bounded.Manifest {
+			return bounded.Manifest + 1
 		}
 	}
 	return size

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sidecar-cni/sidecar-cni/injector/inject/podtree"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/bounded"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
@@ -24,7 +25,7 @@ type file struct {
 }
 
 // errGrown is of a file that could not be read again, to be changed once more or restored.
-var errGrown = fmt.Errorf("with what is put in it is larger than %d MiB; split it", maxSize>>20)
+var errGrown = fmt.Errorf("with what is put in it is larger than %d MiB; split it", bounded.Manifest>>20)
 
 // run passes each document through one and puts the file together again.
 func (f *file) run(data []byte, one func(*document) *document) (Output, error) {
@@ -47,7 +48,7 @@ func (f *file) run(data []byte, one func(*document) *document) (Output, error) {
 			continue
 		}
 		// What has no alias may count for more than its text: an empty value counts, too.
-		if size += d.size; size > 2*maxSize {
+		if size += d.size; size > 2*bounded.Manifest {
 			f.note(nil, []error{errExpanded})
 			break
 		}
@@ -57,7 +58,7 @@ func (f *file) run(data []byte, one func(*document) *document) (Output, error) {
 		}
 		out.Write(d.text)
 	}
-	if f.number = 0; out.Len() > max(maxSize, len(data)) {
+	if f.number = 0; out.Len() > max(bounded.Manifest, len(data)) {
 		f.note(nil, []error{errGrown})
 	}
 	if len(f.mistakes) > 0 {
@@ -69,8 +70,8 @@ func (f *file) run(data []byte, one func(*document) *document) (Output, error) {
 // split cuts a file into documents. What begins as JSON is tried as JSON: it may be YAML all the
 // same, as JSON documents with --- between them are.
 func (f *file) split(data []byte) (parts [][]byte, isJSON bool, err error) {
-	if len(data) > maxSize {
-		return nil, false, fmt.Errorf("it is larger than %d MiB; split it", maxSize>>20)
+	if len(data) > bounded.Manifest {
+		return nil, false, fmt.Errorf("it is larger than %d MiB; split it", bounded.Manifest>>20)
 	}
 	if !utf8.Valid(data) {
 		return nil, false, errors.New("it is not UTF-8 text; convert it")

@@ -1,8 +1,6 @@
 package node
 
 import (
-	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,9 +9,10 @@ import (
 
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/installer/chain"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/bounded"
 )
 
-// maxFile is how much is read of one file. None that is asked for is larger where all is well.
+// maxFile is how large a file may be. None that is asked for is larger where all is well.
 const maxFile = 4 << 20
 
 // files are those of a node.
@@ -27,7 +26,7 @@ type files struct {
 // at is where a path of the node is, for what has its own name in the agent's container, too.
 func (f files) at(path string) string { return filepath.Join(f.root, path) }
 
-// read returns the contents of a file, as much of it as is asked for.
+// read returns the contents of a file.
 func (f files) read(path string) ([]byte, error) { return readFile(f.at(path)) }
 
 // readHost does the same for what the agent's container has only with the host's root directory.
@@ -66,21 +65,7 @@ func (f files) text(path string) string {
 	return strings.TrimSpace(line)
 }
 
-func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is no file")}
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, maxFile))
-}
+func readFile(path string) ([]byte, error) { return bounded.File(path, maxFile) }
 
 // confFiles are the endings of what is read in a conf directory.
 var confFiles = []string{".conf", ".conflist", ".json", chain.SavedSuffix}

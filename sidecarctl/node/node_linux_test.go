@@ -94,6 +94,9 @@ var situations = map[string]situation{
 	}, "chain", verdict.Wrong, "runs istio-cni, another mesh's"},
 	"a file that is no JSON": {func(t *testing.T, m *machine) { m.write(t, list, "{\x1b[31m") },
 		"chain", verdict.Wrong, "load 10-pods.conflist"},
+	"a file that is too large": {func(t *testing.T, m *machine) {
+		m.write(t, list, chained+strings.Repeat(" ", maxFile))
+	}, "chain", verdict.Wrong, "it is larger than 4 MiB"},
 	"an entry with a wrong value": {func(t *testing.T, m *machine) {
 		m.write(t, list, strings.Replace(chained, `"nftables"`, `"ebpf"`, 1))
 	}, "entry", verdict.Wrong, "ebpf"},

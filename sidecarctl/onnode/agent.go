@@ -203,7 +203,7 @@ const answerTimeout = time.Minute
 
 // Ask runs a command and reads its answer. The exit code is as of Run.
 func Ask[T any](ctx context.Context, a Agent, c Call) (answer T, code int, err error) {
-	out := &bounded{}
+	out := &limited{}
 	c.Stdout = out
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, fmt.Errorf("agent %s/%s of node "+
 		"%s has not answered for %s", a.Namespace, a.Name, a.Node, answerTimeout))
@@ -226,11 +226,11 @@ func (a Agent) Facts(ctx context.Context, uids []string) (Facts, error) {
 	return facts, err
 }
 
-// bounded takes maxAnswer bytes. The buffer is not embedded: what copies into it must come by
+// limited takes maxAnswer bytes. The buffer is not embedded: what copies into it must come by
 // Write.
-type bounded struct{ data bytes.Buffer }
+type limited struct{ data bytes.Buffer }
 
-func (b *bounded) Write(data []byte) (int, error) {
+func (b *limited) Write(data []byte) (int, error) {
 	if b.data.Len()+len(data) > maxAnswer {
 		return 0, fmt.Errorf("the answer is larger than %d MiB", maxAnswer>>20)
 	}

@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 	"github.com/sidecar-cni/sidecar-cni/contract/installation"
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/bounded"
 )
 
 // FactsVerb is the command by which a node is asked for Facts, with uids behind it.
@@ -107,7 +107,7 @@ func (f *Facts) readDir(dir string, depth int) error {
 			continue
 		}
 		path := filepath.Join(dir, file.Name())
-		data, err := ReadFile(path, maxFile)
+		data, err := bounded.File(path, maxFile)
 		if err != nil {
 			return err
 		}
@@ -120,20 +120,6 @@ func (f *Facts) readDir(dir string, depth int) error {
 		}
 	}
 	return nil
-}
-
-// ReadFile reads a file that has at most so many bytes.
-func ReadFile(path string, most int64) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, most+1))
-	if err == nil && int64(len(data)) > most {
-		err = fmt.Errorf("read %s: it has more than %d bytes", path, most)
-	}
-	return data, err
 }
 
 // Entry returns the plugin's entry in a file of a network's configuration: the whole file, or the

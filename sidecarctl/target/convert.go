@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/bounded"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
@@ -18,7 +19,7 @@ type budget int
 func (b *budget) spend(n int) error {
 	if *b -= budget(n + 1); *b < 0 {
 		return fmt.Errorf("with its aliases expanded it is larger than %d MiB; "+
-			"write it without aliases", MaxSize>>20)
+			"write it without aliases", bounded.Manifest>>20)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v2"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/bounded"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
@@ -102,7 +103,7 @@ func fromYAML(data []byte) ([]any, error) {
 	// A key that overrides one merged in is one that is there twice to this library. So duplicates
 	// are not looked for in the rare file that merges.
 	decoder.SetStrict(!bytes.Contains(data, []byte("<<:")))
-	left := budget(MaxSize)
+	left := budget(bounded.Manifest)
 	var documents []any
 	for {
 		var document any

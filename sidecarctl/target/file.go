@@ -8,12 +8,9 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/bounded"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
-
-// MaxSize is how many bytes FromFile reads, and how many a file may come to when its aliases are
-// expanded.
-const MaxSize = 32 << 20
 
 // maxKinds is how many kinds an error lists.
 const maxKinds = 8
@@ -55,7 +52,7 @@ func fromFile(r io.Reader, o Options) ([]Pod, error) {
 	return f.pods, nil
 }
 
-// readAll reads at most MaxSize bytes. A directory is told from a file before it is read: what
+// readAll reads a manifest. A directory is told from a file before it is read: what
 // reading one gives is another error on each system.
 func readAll(r io.Reader) ([]byte, error) {
 	if file, ok := r.(interface{ Stat() (fs.FileInfo, error) }); ok {
@@ -64,16 +61,15 @@ func readAll(r io.Reader) ([]byte, error) {
 				"or pass several through standard input")
 		}
 	}
-	data, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
+	data, err := bounded.Read(r, bounded.Manifest)
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		err = path.Err // the path is in the message already
 	}
+	if _, large := errors.AsType[bounded.TooLarge](err); large {
+		err = fmt.Errorf("%w; take out the pods that it is about", err)
+	}
 	if err != nil {
 		return nil, err
-	}
-	if len(data) > MaxSize {
-		return nil, fmt.Errorf("it is larger than %d MiB; take out the pods that it is about",
-			MaxSize>>20)
 	}
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, errors.New("it is empty; want a Pod, or an object with a pod template")
