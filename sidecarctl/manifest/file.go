@@ -25,7 +25,8 @@ type file struct {
 }
 
 // errGrown is of a file that could not be read again, to be changed once more or restored.
-var errGrown = fmt.Errorf("with what is put in it is larger than %d MiB; split it", bounded.Manifest>>20)
+var errGrown = fmt.Errorf("with what is put in it is larger than %d MiB; split it",
+	bounded.Manifest>>20)
 
 // run passes each document through one and puts the file together again.
 func (f *file) run(data []byte, one func(*document) *document) (Output, error) {

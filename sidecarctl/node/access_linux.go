@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -15,15 +16,18 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
 	"github.com/sidecar-cni/sidecar-cni/contract/record"
 	"github.com/sidecar-cni/sidecar-cni/contract/serviceaccount"
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/bounded"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/verdict"
 )
 
 const (
+	aboutAPI = "API server"
 	// soon is when a token should have been renewed that has not run out yet.
 	soon = 15 * time.Minute
 	// skew is by how much clocks may differ.
@@ -37,41 +41,108 @@ func (l *look) credentials(ctx context.Context) []verdict.Row {
 	if !l.found {
 		dir = filepath.Join(l.confDir, names.CredentialsDir)
 	}
-	rows := []verdict.Row{l.kept(dir)}
-	token, err := l.files.read(filepath.Join(dir, names.Token))
-	if err != nil {
+	files, row := l.kept(dir)
+	rows := []verdict.Row{row}
+	token := bytes.TrimSpace(files[names.Token])
+	if len(token) == 0 {
 		return rows // which say so
 	}
-	claims, readable := serviceaccount.ReadToken([]byte(strings.TrimSpace(string(token))))
+	claims, readable := serviceaccount.ReadToken(token)
 	rows = append(rows, l.expiry(claims, readable))
-	server, row := l.asked(ctx, dir, token)
-	rows = append(rows, row)
-	return append(rows, l.clock(server, claims))
+	server := time.Time{}
+	switch {
+	case row.Verdict != verdict.OK:
+		row = unknown(aboutAPI, "not asked: see the row credentials", "")
+	case !readable: // it may be any secret
+		row = unknown(aboutAPI, "not asked: what is in the file is no ServiceAccount's token", "")
+	default:
+		server, row = l.asked(ctx, files)
+	}
+	return append(rows, row, l.clock(server, claims))
 }
 
-// kept says whether the files are there, and whether nobody but root can read them.
-func (l *look) kept(dir string) verdict.Row {
+// kept reads the files, and says whether they are there, and whether nobody but root can read them.
+func (l *look) kept(dir string) (map[string][]byte, verdict.Row) {
 	const about = "credentials"
 	const remedy = "see why the agent does not write them: the row ready, and its log"
-	for _, name := range []string{"", names.Kubeconfig, names.Token, names.CA} {
+	files := map[string][]byte{}
+	root, err := os.OpenRoot(l.files.at(dir))
+	if errors.Is(err, fs.ErrPermission) {
+		return files, unknown(about, err.Error(), "run this as root")
+	}
+	if err != nil {
+		return files, wrong(about, err.Error(), remedy)
+	}
+	defer func() { _ = root.Close() }() // nothing was written
+	row := fine(about, dir+" has a kubeconfig, a token and the API server's certificates, "+
+		"for root alone")
+	for _, name := range []string{".", names.Kubeconfig, names.Token, names.CA} {
 		path := filepath.Join(dir, name)
-		info, err := os.Stat(l.files.at(path))
-		if err != nil {
-			return unread(about, err.Error(), err, remedy)
+		data, err := credential(root, name)
+		open, others := errors.AsType[*openToOthers](err)
+		switch {
+		case err == nil || row.Verdict != verdict.OK: // the first says it
+		case others:
+			row = wrong(about, path+" "+open.Error(), fmt.Sprintf("chown 0 %s; chmod go= %s; and "+
+				"renew the token by deleting it, which the agent writes anew", path, path))
+		case errors.Is(err, fs.ErrPermission):
+			row = unknown(about, path+": "+err.Error(), "run this as root")
+		default:
+			row = wrong(about, path+": "+err.Error(), remedy)
 		}
-		owner := uint32(0)
-		if stat, known := info.Sys().(*syscall.Stat_t); known {
-			owner = stat.Uid
-		}
-		if mode := info.Mode().Perm(); mode&0o077 != 0 || owner != 0 {
-			return wrong(about, fmt.Sprintf("%s has mode %04o and belongs to uid %d: others than "+
-				"root can read it", path, mode, owner),
-				fmt.Sprintf("chown 0 %s; chmod go= %s; and renew the token by deleting it, which "+
-					"the agent writes anew", path, path))
+		files[name] = data
+	}
+	return files, row
+}
+
+// credential reads a file of a directory, which no link leads out of. What others than root may
+// read or write is returned with an error; the directory itself, ".", has no contents.
+func credential(dir *os.Root, name string) ([]byte, error) {
+	file, err := dir.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, withoutPath(err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, withoutPath(err)
+	}
+	var data []byte
+	switch {
+	case name == ".":
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is no file")
+	default:
+		if data, err = bounded.Read(file, maxFile); err != nil {
+			return nil, withoutPath(err)
 		}
 	}
-	return fine(about, dir+" has a kubeconfig, a token and the API server's certificates, "+
-		"for root alone")
+	owner := uint32(0)
+	if stat, known := info.Sys().(*syscall.Stat_t); known {
+		owner = stat.Uid
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 || owner != 0 {
+		return data, &openToOthers{mode, owner}
+	}
+	return data, nil
+}
+
+// openToOthers says of a file that others than root can read it.
+type openToOthers struct {
+	mode  fs.FileMode
+	owner uint32
+}
+
+func (o *openToOthers) Error() string {
+	return fmt.Sprintf("has mode %04o and belongs to uid %d: others than root can read it", o.mode,
+		o.owner)
+}
+
+func withoutPath(err error) error {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		return path.Err
+	}
+	return err
 }
 
 func (l *look) expiry(c serviceaccount.Claims, readable bool) verdict.Row {
@@ -99,23 +170,25 @@ func (l *look) expiry(c serviceaccount.Claims, readable bool) verdict.Row {
 
 // asked asks the API server as the plugin would, for nothing but its version, and returns the time
 // by its clock; zero if it has not said.
-func (l *look) asked(ctx context.Context, dir string, token []byte) (time.Time, verdict.Row) {
-	const about = "API server"
-	server, err := l.server(filepath.Join(dir, names.Kubeconfig))
+func (l *look) asked(ctx context.Context, files map[string][]byte) (time.Time, verdict.Row) {
+	const about = aboutAPI
+	server, err := serverIn(files[names.Kubeconfig])
 	if err != nil {
 		return time.Time{}, unread(about, err.Error(), err, "the agent's next pass writes it anew")
 	}
-	authority, _ := l.files.read(filepath.Join(dir, names.CA)) // without it nobody is trusted
 	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(authority)
+	pool.AppendCertsFromPEM(files[names.CA])
 	client := &http.Client{Timeout: askTimeout, Transport: &http.Transport{DisableKeepAlives: true,
 		TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: server.Name,
-			MinVersion: tls.VersionTLS12}}}
+			MinVersion: tls.VersionTLS12}},
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/version", nil)
 	if err != nil {
 		return time.Time{}, wrong(about, err.Error(), "set the chart's apiServer to its URL")
 	}
-	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	request.Header.Set("Authorization", "Bearer "+string(bytes.TrimSpace(files[names.Token])))
 	answer, err := client.Do(request)
 	if err != nil {
 		return time.Time{}, warning(about, "the plugin would not reach it while the agent is "+
@@ -140,21 +213,17 @@ type server struct {
 	Name string `json:"tls-server-name"` // in its certificate; "" is the URL's
 }
 
-func (l *look) server(path string) (server, error) {
-	data, err := l.files.read(path)
-	if err != nil {
-		return server{}, err
-	}
+func serverIn(kubeconfig []byte) (server, error) {
 	var config struct {
 		Clusters []struct {
 			Cluster server `json:"cluster"`
 		} `json:"clusters"`
 	}
-	if err := yaml.Unmarshal(data, &config); err != nil {
-		return server{}, fmt.Errorf("read %s: %w", path, err)
+	if err := yaml.Unmarshal(kubeconfig, &config); err != nil {
+		return server{}, fmt.Errorf("read the kubeconfig: %w", err)
 	}
 	if len(config.Clusters) == 0 || config.Clusters[0].Cluster.URL == "" {
-		return server{}, fmt.Errorf("read %s: it names no server", path)
+		return server{}, errors.New("read the kubeconfig: it names no server")
 	}
 	return config.Clusters[0].Cluster, nil
 }

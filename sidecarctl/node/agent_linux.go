@@ -2,18 +2,15 @@ package node
 
 import (
 	"bufio"
-	"bytes"
-	"cmp"
 	"context"
-	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,94 +20,9 @@ import (
 )
 
 const (
-	installer    = "sidecar-cni-installer"
-	askTimeout   = 3 * time.Second
-	maxAnswer    = 1 << 20
-	defaultPages = "9466"
+	askTimeout = 3 * time.Second
+	maxAnswer  = 1 << 20
 )
-
-// process is an agent that runs on the node. Its zero value is none.
-type process struct {
-	pid     int
-	args    []string
-	version string // as the Go toolchain has written it into the program; "" if it cannot be read
-	listen  string // the port of its pages
-}
-
-// findAgent looks for the agent's process; of several, as during an update, the youngest. The
-// second value says how many there are.
-func (f files) findAgent() (process, int) {
-	var found process
-	n := 0
-	all, _ := filepath.Glob(f.at("/proc/[0-9]*/cmdline")) // the pattern is ours
-	for _, path := range all {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended
-		}
-		args := strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
-		if len(args) < 2 || filepath.Base(args[0]) != installer || args[1] != "run" {
-			continue
-		}
-		n++
-		if pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path))); pid > found.pid {
-			found = process{pid: pid, args: args}
-		}
-	}
-	if n > 0 {
-		found.version = versionOf(f.at(fmt.Sprintf("/proc/%d/exe", found.pid)))
-		found.listen = f.portOf(found)
-	}
-	return found, n
-}
-
-// portOf is the port of the agent's pages, by its command line, else by its environment.
-func (f files) portOf(p process) string {
-	address := p.flag("listen")
-	environ, _ := os.ReadFile(f.at(fmt.Sprintf("/proc/%d/environ", p.pid))) // it may be another's
-	for one := range bytes.SplitSeq(environ, []byte{0}) {
-		if value, ok := bytes.CutPrefix(one, []byte("SIDECAR_CNI_LISTEN=")); ok {
-			address = cmp.Or(address, string(value))
-		}
-	}
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return defaultPages
-	}
-	return port
-}
-
-// flag is the value of one of the agent's flags; "" if the command line does not have it.
-func (p process) flag(name string) string {
-	for i, arg := range p.args {
-		word := strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-")
-		if value, ok := strings.CutPrefix(word, name+"="); ok && word != arg {
-			return value
-		}
-		if word == name && word != arg && i+1 < len(p.args) {
-			return p.args[i+1]
-		}
-	}
-	return ""
-}
-
-// versionOf is the version and the commit that the Go toolchain has written into a program.
-func versionOf(path string) string {
-	info, err := buildinfo.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	version := info.Main.Version
-	if version != "" && version != "(devel)" {
-		return version
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value[:min(len(s.Value), 12)]
-		}
-	}
-	return version
-}
 
 // agent says whether the agent runs, answers the plugin, and is ready.
 func (l *look) agent(ctx context.Context) []verdict.Row {
@@ -129,17 +41,17 @@ func (l *look) agent(ctx context.Context) []verdict.Row {
 
 func (l *look) runs() verdict.Row {
 	const about = "agent"
-	switch {
-	case l.process.pid != 0 && l.agents > 1:
-		return fine(about, fmt.Sprintf("%d run, as during an update; the youngest has the process "+
-			"id %d", l.agents, l.process.pid))
-	case l.process.pid != 0:
-		return fine(about, fmt.Sprintf("it runs as process %d%s", l.process.pid,
-			ofVersion(l.process.version)))
+	switch err := l.processErr; {
+	case errors.Is(err, fs.ErrPermission):
+		return unknown(about, "it is not known which process it is: "+err.Error(),
+			"run this as root")
+	case err != nil:
+		return wrong(about, "none is known to run, nor how it was started: "+err.Error(),
+			"see why its pod is not on this node: kubectl get pods -A -l "+
+				"app.kubernetes.io/name=sidecar-cni -o wide, and sidecarctl cluster")
 	}
-	return wrong(about, "no process of "+installer+" runs", "see why its pod is not on this "+
-		"node: kubectl get pods -A -l app.kubernetes.io/name=sidecar-cni -o wide, and "+
-		"sidecarctl cluster")
+	return fine(about, fmt.Sprintf("it runs as process %d%s", l.process.pid,
+		ofVersion(l.process.version)))
 }
 
 // socketAnswers asks the agent as the plugin does.

@@ -198,26 +198,27 @@ func TestAgentsCommandLine(t *testing.T) {
 		t.Errorf("flags (-want +got):\n%s", diff)
 	}
 	m := newMachine(t)
-	m.write(t, "proc/10/cmdline", "/sidecar-cni-installer\x00run\x00")
-	m.write(t, "proc/10/environ", "A=b\x00SIDECAR_CNI_LISTEN=:9999\x00")
-	m.write(t, "proc/9/cmdline", "/sidecar-cni-installer\x00run\x00--listen=:1\x00")
-	m.write(t, "proc/11/cmdline", "/sidecar-cni-installer\x00log-level\x00")
-	m.write(t, "proc/12/cmdline", "cat\x00run\x00")
-	if found, n := (files{root: m.root}).findAgent(); found.pid != 10 || n != 2 ||
-		found.listen != "9999" {
-		t.Errorf("%d agents, %+v", n, found)
+	m.listen(t)
+	m.command(t, "/sidecar-cni-installer", "run")
+	m.write(t, self+"/environ", "A=b\x00SIDECAR_CNI_LISTEN=:9999\x00")
+	m.write(t, "proc/10000000/cmdline", "/sidecar-cni-installer\x00run\x00--listen=:1\x00")
+	find := func() (process, error) {
+		return files{root: m.root}.findAgent(t.Context(), "/run/sidecar-cni")
 	}
-	m.remove(t, "proc/10")
-	if found, _ := (files{root: m.root}).findAgent(); found.listen != "1" {
+	if found, err := find(); found.pid != os.Getpid() || found.listen != "9999" || err != nil {
+		t.Errorf("%+v, %v", found, err)
+	}
+	m.command(t, "/sidecar-cni-installer", "log-level")
+	if found, err := find(); found.pid != 0 || err == nil {
 		t.Errorf("%+v", found)
 	}
 }
 
 func TestVersionOf(t *testing.T) {
 	t.Parallel()
-	self, err := os.Executable()
+	program, err := os.Executable()
 	must(t, err)
-	if v := versionOf(self); v == "" {
+	if v := versionOf(program); v == "" {
 		t.Error("this program has no version")
 	}
 	if v := versionOf("/etc/passwd"); v != "" {
@@ -231,8 +232,9 @@ func TestInTheAgentsContainer(t *testing.T) {
 	m := newMachine(t)
 	ns, err := os.Readlink("/proc/self/ns/mnt")
 	must(t, err)
-	must(t, os.MkdirAll(m.path("proc/4711/ns"), 0o700))
-	must(t, os.Symlink(ns, m.path("proc/4711/ns/mnt")))
+	m.listen(t)
+	must(t, os.MkdirAll(m.path(self+"/ns"), 0o700))
+	must(t, os.Symlink(ns, m.path(self+"/ns/mnt")))
 	m.write(t, "host/etc/os-release", "PRETTY_NAME=\"Host OS\"\n")
 	for _, row := range []struct {
 		flags []string
@@ -248,8 +250,7 @@ func TestInTheAgentsContainer(t *testing.T) {
 		must(t, os.MkdirAll(m.path("proc/1/ns"), 0o700))
 		must(t, os.Symlink(row.first, m.path("proc/1/ns/mnt")))
 		m.write(t, "proc/modules", "other 1 0 - Live 0x0\n")
-		args := append([]string{"/sidecar-cni-installer", "run"}, row.flags...)
-		m.write(t, "proc/4711/cmdline", strings.Join(args, "\x00")+"\x00")
+		m.command(t, append([]string{"/sidecar-cni-installer", "run"}, row.flags...)...)
 		m.skip["agent"], m.skip["runtime"] = true, true
 		r := m.look(t)
 		if what := r.about("host")[0].What; !strings.HasSuffix(what, row.os) ||

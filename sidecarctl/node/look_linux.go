@@ -27,8 +27,9 @@ import (
 type look struct {
 	options Options
 	files   files
-	process process // the agent's
-	agents  int     // how many run
+
+	process    process // the agent's
+	processErr error   // why none is known
 
 	runtime    cri.Runtime
 	runtimeErr error // it was not asked, or has not answered
@@ -79,7 +80,7 @@ func (l *look) report(ctx context.Context) Report {
 func newLook(ctx context.Context, o Options) *look {
 	l := &look{options: o, files: files{root: cmp.Or(o.Root, "/")}}
 	l.try = l.tryOut
-	l.process, l.agents = l.files.findAgent()
+	l.process, l.processErr = l.files.findAgent(ctx, cmp.Or(o.RunDir, names.RunDir))
 	l.files.inAgent = l.inAgent()
 	if root := l.process.flag("host-root"); root != "" && l.files.inAgent {
 		l.files.host = l.files.at(root)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/verdict"
@@ -118,10 +119,31 @@ var situations = map[string]situation{
 	}, "plugin", verdict.Wrong, "no program that can be run"},
 	"another plugin": {func(t *testing.T, m *machine) { m.write(t, "image/sidecar-cni", "other") },
 		"plugin", verdict.Wrong, "not the one that the agent has brought along"},
+	"an agent's plugin that is a pipe": {func(t *testing.T, m *machine) {
+		m.remove(t, "image/sidecar-cni")
+		must(t, unix.Mkfifo(m.path("image/sidecar-cni"), 0o600))
+	}, "plugin", verdict.OK, "not compared with the agent's own"},
+	"an agent's plugin that has no end": {func(t *testing.T, m *machine) {
+		must(t, os.Truncate(m.path("image/sidecar-cni"), 1<<40))
+	}, "plugin", verdict.OK, "not compared with the agent's own"},
 	"no token": {func(t *testing.T, m *machine) { m.remove(t, token) },
 		"credentials", verdict.Wrong, "token: no such file"},
 	"a token that others can read": {func(t *testing.T, m *machine) { m.chmod(t, token, 0o644) },
 		"credentials", verdict.Wrong, "has mode 0644"},
+	"a token that is a link to another file": {func(t *testing.T, m *machine) {
+		m.write(t, "etc/shadow", "secret")
+		m.remove(t, token)
+		must(t, os.Symlink("../../../shadow", m.path(token)))
+	}, "credentials", verdict.Wrong, "token: path escapes from parent"},
+	"a token that is no file": {func(t *testing.T, m *machine) {
+		m.remove(t, token)
+		must(t, unix.Mkfifo(m.path(token), 0o600))
+	}, "credentials", verdict.Wrong, "token: it is no file"},
+	"a token that others can read is not sent": {func(t *testing.T, m *machine) {
+		m.chmod(t, token, 0o644)
+	}, "API server", verdict.Unknown, "not asked: see the row credentials"},
+	"a token of another form": {func(t *testing.T, m *machine) { m.write(t, token, "secret") },
+		"API server", verdict.Unknown, "not asked: what is in the file is no ServiceAccount's token"},
 	"a token that has run out": {func(t *testing.T, m *machine) {
 		m.credentials(t, time.Now().Add(-time.Hour))
 	}, "token", verdict.Wrong, "it ran out 1h0m"},
@@ -141,7 +163,25 @@ var situations = map[string]situation{
 		m.fast = -10 * time.Minute
 	}, "clock", verdict.Wrong, "it differs by -"},
 	"no agent": {func(_ *testing.T, m *machine) { m.skip["agent"] = true },
-		"agent", verdict.Wrong, "no process of sidecar-cni-installer runs"},
+		"agent", verdict.Wrong, "none is known to run, nor how it was started: lstat"},
+	"an agent that is somebody else's": {func(t *testing.T, m *machine) {
+		m.flags = []string{"--conf-dir=/evil"}
+		m.skip["agent"] = true
+		m.runAgent(t)
+		must(t, os.Chown(m.path("run/sidecar-cni/agent.sock"), 1000, 1000))
+	}, "agent", verdict.Wrong, "or is not root's"},
+	"a process that is called like the agent": {func(t *testing.T, m *machine) {
+		m.skip["agent"] = true
+		m.write(t, "proc/4711/cmdline", "sidecar-cni-installer\x00run\x00--conf-dir=/evil\x00")
+	}, "credentials", verdict.OK, "/etc/cni/net.d/sidecar-cni.d has a kubeconfig"},
+	"a socket of another program": {func(t *testing.T, m *machine) {
+		m.skip["agent"] = true
+		m.listen(t)
+		m.command(t, "cat", "run", "--conf-dir=/evil")
+	}, "agent", verdict.Wrong, "is no sidecar-cni-installer"},
+	"a run directory that others can write": {func(t *testing.T, m *machine) {
+		m.chmod(t, "run/sidecar-cni", 0o777)
+	}, "agent", verdict.Wrong, "or is not root's"},
 	"nobody at the socket": {func(_ *testing.T, m *machine) { m.skip["agent"] = true },
 		"socket", verdict.Wrong, "the agent does not answer"},
 	"an agent that is not ready": {func(_ *testing.T, m *machine) {

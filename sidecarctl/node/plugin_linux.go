@@ -55,12 +55,11 @@ func (l *look) isAgents(path string) (bool, error) {
 		return false, errors.New("no agent runs")
 	}
 	its := cmp.Or(l.process.flag("plugin-binary"), l.beside())
-	there := l.files.at(fmt.Sprintf("/proc/%d/root", l.process.pid))
-	one, err := digest(filepath.Join(there, its))
+	one, err := digest(l.files.at(fmt.Sprintf("/proc/%d/root", l.process.pid)), its)
 	if err != nil {
 		return false, err
 	}
-	other, err := digest(l.files.at(path))
+	other, err := digest(l.files.root, path)
 	return bytes.Equal(one, other), err
 }
 
@@ -73,14 +72,35 @@ func (l *look) beside() string {
 	return filepath.Join(filepath.Dir(exe), names.Plugin)
 }
 
-func digest(path string) ([]byte, error) {
-	file, err := os.Open(path)
+// maxProgram is how large a program may be.
+const maxProgram = 256 << 20
+
+// digest reads a program below a root directory. Links lead to what they mean there; a pipe, which
+// could make who opens it wait for ever, is none.
+func digest(root, path string) ([]byte, error) {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
+	defer unix.Close(dir)
+	fd, err := unix.Openat2(dir, path, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), path)
 	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxProgram {
+		return nil, errors.New(path + " is no program")
+	}
 	h := sha256.New()
-	_, err = io.Copy(h, file)
+	_, err = io.Copy(h, io.LimitReader(file, maxProgram))
 	return h.Sum(nil), err
 }
 

@@ -168,18 +168,32 @@ func (m *machine) runAgent(t *testing.T) {
 		fmt.Fprint(w, m.metrics)
 	})
 	address := serve(t, "tcp", "127.0.0.1:0", pages)
+	m.listen(t)
+	m.command(t, append([]string{"/sidecar-cni-installer", "run", "--node-name=node-1",
+		"--listen", address}, m.flags...)...)
+	must(t, os.MkdirAll(m.path(self+"/ns"), 0o700))
+	must(t, os.Symlink("/proc/self/ns/net", m.path(self+"/ns/net")))
+	must(t, os.Symlink("/sidecar-cni-installer", m.path(self+"/exe")))
+	must(t, os.Symlink(m.path("image"), m.path(self+"/root")))
+}
+
+// self is this process, which listens in the agent's place, as the machine shows it.
+var self = fmt.Sprintf("proc/%d", os.Getpid())
+
+// listen answers at the agent's socket.
+func (m *machine) listen(t *testing.T) {
+	t.Helper()
 	agent := http.NewServeMux()
 	agent.HandleFunc("/v1/healthz", func(http.ResponseWriter, *http.Request) {})
 	must(t, os.MkdirAll(m.path("run/sidecar-cni"), 0o700))
 	serve(t, "unix", m.path("run/sidecar-cni/agent.sock"), agent)
+	m.chmod(t, "run/sidecar-cni/agent.sock", 0o600)
+}
 
-	args := append([]string{"/sidecar-cni-installer", "run", "--node-name=node-1",
-		"--listen", address}, m.flags...)
-	m.write(t, "proc/4711/cmdline", strings.Join(args, "\x00")+"\x00")
-	must(t, os.MkdirAll(m.path("proc/4711/ns"), 0o700))
-	must(t, os.Symlink("/proc/self/ns/net", m.path("proc/4711/ns/net")))
-	must(t, os.Symlink("/sidecar-cni-installer", m.path("proc/4711/exe")))
-	must(t, os.Symlink(m.path("image"), m.path("proc/4711/root")))
+// command is how who listens was started.
+func (m *machine) command(t *testing.T, args ...string) {
+	t.Helper()
+	m.write(t, self+"/cmdline", strings.Join(args, "\x00")+"\x00")
 }
 
 // nri has the runtime listen for NRI.
