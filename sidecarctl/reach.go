@@ -73,6 +73,9 @@ func ask[T any](ctx context.Context, e env, q question[T], subjects []subject) [
 			answers[i].err = err
 		case s.pod.Node == "":
 			answers[i].err = errNoNode(s.pod)
+		case s.pod.Object == nil: // what the others are asked about by would have a hole
+			answers[i].err = fmt.Errorf("%s: its network namespace was not found here, and by "+
+				"its object nobody has to redirect it", s.pod.Name)
 		default:
 			nodes[s.pod.Node] = append(nodes[s.pod.Node], i)
 		}

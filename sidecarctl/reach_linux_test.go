@@ -86,6 +86,7 @@ func TestVerifyMany(t *testing.T) {
 		strings.Join([]string{of("web-0", "5b0c"), of("open", "0be2"), of("gone", "90ae"),
 			strings.Replace(of("bare", "ba4e"), "istio-proxy", "other", 1),
 			strings.Replace(of("ended", "e9d"), "Running", "Succeeded", 1),
+			strings.Replace(of("evil", "e71"), `"nodeName"`, `"dnsConfig": {"nameservers": ["010.0.0.1"]}, "nodeName"`, 1),
 			strings.Replace(of("elsewhere", "e15e"), "node-1", "node-2", 1)}, ",") + `]}`},
 		dirs: nodeDirs(t, `{"type": "sidecar-cni"}`, recordedIn(t, pod), left)}
 	out, stderr, code := c.ask(t, "verify", "-A")
@@ -95,7 +96,8 @@ func TestVerifyMany(t *testing.T) {
 	text := flat(out)
 	for _, want := range []string{"shop/open", "no rule in its network namespace redirects",
 		"shop/gone", "its network namespace was not found", "shop/elsewhere",
-		"no agent of sidecar-cni runs on node node-2"} {
+		"no agent of sidecar-cni runs on node node-2", "shop/evil", `read it: Pod evil: ` +
+			`spec.dnsConfig.nameservers: "010.0.0.1" is not an IP address`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

@@ -123,6 +123,10 @@ func (e env) listed(ctx context.Context, o *options, node string) ([]subject, er
 	}
 	var subjects []subject
 	for _, pod := range pods {
+		if pod.Unread != nil {
+			subjects = append(subjects, subject{pod: pod})
+			continue
+		}
 		if s := k.decide(pod, nil); s.record != nil || s.facts.NeedsRedirection() {
 			subjects = append(subjects, s)
 		}
@@ -136,9 +140,16 @@ func (e env) verify(c *cobra.Command, o *options, v verifyFlags,
 	all := verify.Answers{}
 	var running []subject
 	for _, s := range subjects {
-		if p := s.pod.Phase; p == "Succeeded" || p == "Failed" {
+		switch p := s.pod.Phase; {
+		case p == "Succeeded" || p == "Failed":
 			all = append(all, verify.NotOurs(s.pod.Name, "it has ended"))
-		} else {
+		case s.pod.Unread != nil:
+			answer := verify.NotReached(s.pod.Name, s.pod.Unread, nil)
+			if v.all {
+				answer.Node = s.pod.Node
+			}
+			all = append(all, answer)
+		default:
 			running = append(running, s)
 		}
 	}

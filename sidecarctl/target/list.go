@@ -27,7 +27,9 @@ func (s Selection) list() api.List {
 }
 
 // OnNodes returns the pods that run on nodes: those that ended, or are about to, and those that no
-// node has yet, are left out.
+// node has yet, are left out. One that cannot be read has Unread, so that its author does not keep
+// the others from being looked at. Only a pod that others have to redirect has Object, which is
+// large.
 func OnNodes(ctx context.Context, client *rest.RESTClient, s Selection) ([]Pod, error) {
 	var pods []Pod
 	handlers := map[string]string{}
@@ -42,23 +44,44 @@ func OnNodes(ctx context.Context, client *rest.RESTClient, s Selection) ([]Pod, 
 		if dig(object, "metadata")["deletionTimestamp"] != nil {
 			continue
 		}
-		f := finder{live: true}
-		if err := f.object(object, podtemplate.Pod); err != nil {
-			return nil, fmt.Errorf("read pods: %w", err)
+		pod := listed(object)
+		if pod.Node == "" || pod.Phase == "Succeeded" || pod.Phase == "Failed" {
+			continue
 		}
-		for _, pod := range f.pods {
-			if pod.Node == "" || pod.Phase == "Succeeded" || pod.Phase == "Failed" {
-				continue
-			}
-			class := pod.Facts.Spec.RuntimeClass
-			if handler, known := handlers[class]; known {
-				pod.setHandler(handler)
-			} else {
-				pod.addHandler(ctx, client)
-				handlers[class] = pod.Facts.Spec.RuntimeHandler
-			}
+		if pod.Unread != nil {
 			pods = append(pods, pod)
+			continue
 		}
+		class := pod.Facts.Spec.RuntimeClass
+		if handler, known := handlers[class]; known {
+			pod.setHandler(handler)
+		} else {
+			pod.addHandler(ctx, client)
+			handlers[class] = pod.Facts.Spec.RuntimeHandler
+		}
+		if !pod.Facts.NeedsRedirection() {
+			pod.Object = nil
+		}
+		pods = append(pods, pod)
 	}
 	return pods, nil
+}
+
+// listed reads a pod of a list.
+func listed(object map[string]any) Pod {
+	f := finder{live: true}
+	err := f.object(object, podtemplate.Pod)
+	if err == nil && len(f.pods) == 1 {
+		return f.pods[0]
+	}
+	if err == nil {
+		err = errors.New("it is no pod")
+	}
+	text := func(in, key string) string {
+		word, _ := dig(object, in)[key].(string)
+		return foreign.Name(word)
+	}
+	return Pod{Kind: podtemplate.Pod, Name: text("metadata", "namespace") + "/" +
+		text("metadata", "name"), Node: text("spec", "nodeName"), Phase: text("status", "phase"),
+		Unread: fmt.Errorf("read it: %w", err)}
 }

@@ -19,6 +19,28 @@ func listedPod(name, more string) string {
 		name, more)
 }
 
+// Whoever has written a pod that cannot be read, it is one of a list whose others are read. What
+// nobody has to redirect is kept without its object.
+func TestOnNodesOfManyAuthors(t *testing.T) {
+	t.Parallel()
+	bad := strings.Replace(listedPod("bad", ""), `"nodeName"`,
+		`"dnsConfig": {"nameservers": ["010.0.0.1"]}, "nodeName"`, 1)
+	meshed := strings.Replace(listedPod("meshed", `, "annotations": {"sidecar.istio.io/status": "{}"}`),
+		`{"name": "app"}`, `{"name": "istio-proxy"}`, 1)
+	pods, err := target.OnNodes(t.Context(), serve(t, http.StatusOK, fmt.Sprintf(`{"items": [%s, %s, %s, %s, {}]}`,
+		bad, strings.Replace(bad, "Running", "Failed", 1), meshed, listedPod("other", ""))), target.Selection{})
+	if err != nil || len(pods) != 3 {
+		t.Fatalf("%d pods, %v", len(pods), err)
+	}
+	if p := pods[0]; p.Name != "shop/bad" || p.Node != "n" || p.Unread == nil ||
+		!strings.Contains(p.Unread.Error(), `"010.0.0.1" is not an IP address`) {
+		t.Errorf("%+v", p)
+	}
+	if pods[1].Unread != nil || pods[1].Object == nil || pods[2].Object != nil {
+		t.Errorf("%+v", pods[1:])
+	}
+}
+
 // A list is read to its end, a class of pods is asked about once, and pods that are over are left
 // out.
 func TestOnNodes(t *testing.T) {

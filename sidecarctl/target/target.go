@@ -3,7 +3,8 @@
 //	pods, err := target.FromFile(os.Stdin, "-", target.Options{Namespace: "shop"})
 //	decision, err := redirect.Decide(pods[0].Facts, redirect.Defaults())
 //
-// Nothing is written to a cluster, and of a cluster one object is read by one request.
+// Nothing is written to a cluster. FromCluster reads an object, what controls it and its runtime
+// class, OnNodes a list, page by page.
 //
 // Be aware: a template is what a manifest says. What is added to each pod when it is created, a
 // sidecar by a webhook above all, is in the pod only.
@@ -34,6 +35,8 @@ type Pod struct {
 	Owner   string            // for people, what has the template, or controls the pod
 	Outside map[string]string // annotations of Owner itself, which no pod gets
 	Object  map[string]any    // the pod as the API has it; nil of a file's and of a template
+
+	Unread error // of OnNodes: why no more is known than Kind, Name, Node and Phase
 }
 
 // Container is one of a pod's.
@@ -59,7 +62,7 @@ type Port struct {
 // Options say which namespace is meant where none is written.
 type Options struct {
 	Namespace        string // of the command line; "" if it says none
-	DefaultNamespace string // of the kubeconfig's context, see Client; "" is "default"
+	DefaultNamespace string // of the kubeconfig's context, see Cluster; "" is "default"
 }
 
 func (o Options) namespace() string {
