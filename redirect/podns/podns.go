@@ -146,6 +146,20 @@ func (n *Namespace) Close() { _ = n.opened.Close() } // it was only looked into
 // iptables that match owners are refused there.
 func (n *Namespace) Foreign() bool { return foreign(n.opened) }
 
+// Owner is the user namespace that the namespace belongs to, in whose ids its rules are.
+func (n *Namespace) Owner() (ID, error) {
+	owner, err := unix.IoctlRetInt(int(n.opened.Fd()), unix.NS_GET_USERNS)
+	if err != nil {
+		return ID{}, fmt.Errorf("read its user namespace: %w", err)
+	}
+	defer unix.Close(owner)
+	var st unix.Stat_t
+	if err := unix.Fstat(owner, &st); err != nil {
+		return ID{}, fmt.Errorf("read its user namespace: %w", err)
+	}
+	return ID{st.Dev, st.Ino}, nil
+}
+
 // Foreign reports the same of the namespace that the calling thread is in.
 func Foreign() bool {
 	here, err := ns.GetCurrentNS()

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/audit"
@@ -191,13 +192,13 @@ func TestAPodThatIsNotReached(t *testing.T) {
 // A pod with a user namespace of its own has other numbers for its users than the node.
 func TestAPodWithAUserNamespace(t *testing.T) {
 	t.Parallel()
-	p := newPod(t, nil, nil)
-	played := t.TempDir()
-	for _, pid := range []int{p.start(with(proxy, as(101337, 101337))),
-		p.start(process{Name: "nginx", UID: 101337, GID: 100007})} {
-		playInUserNamespace(t, played, pid)
+	p := newPodWith(t, netns.Options{UserNamespace: true}, nil, nil)
+	p.run(with(proxy, as(101337, 101337)), process{Name: "nginx", UID: 101337, GID: 100007})
+	if answer := p.look(); answer.Amiss() || len(answer.Lacks) != 1 ||
+		!strings.Contains(answer.Lacks[0], "none is seen in the user namespace") {
+		t.Errorf("with nobody in it: %+v", answer)
 	}
-	p.ask.Proc = played
+	p.enterUserNamespace()
 	answer := p.look()
 	if got := text(t, answer); !strings.Contains(got, ":15001     uid 1337\n") {
 		t.Errorf("got\n%s", got)
@@ -208,25 +209,61 @@ func TestAPodWithAUserNamespace(t *testing.T) {
 	}
 }
 
-// playInUserNamespace puts a process into a folder as one with a user namespace of its own.
-func playInUserNamespace(t *testing.T, played string, pid int) {
-	t.Helper()
-	dir := filepath.Join(played, fmt.Sprint(pid))
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range []string{"ns", "fd", "status", "cgroup"} {
-		err := os.Symlink(fmt.Sprintf("/proc/%d/%s", pid, file), filepath.Join(dir, file))
-		if err != nil {
+// Who makes a user namespace for himself is as much the proxy to the rules as before, whichever of
+// the pod's processes is found first.
+func TestAProcessWithAUserNamespace(t *testing.T) {
+	t.Parallel()
+	p := newPod(t, nil, nil)
+	played := t.TempDir()
+	p.ask.Proc = played
+	for name, one := range map[string]process{"10000": {Name: "nginx", UID: 1337, GID: 7}, "9999": proxy} {
+		dir, its := filepath.Join(played, name), fmt.Sprintf("/proc/%d", p.start(one))
+		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-	}
-	for _, file := range []string{"uid_map", "gid_map"} {
-		err := os.WriteFile(filepath.Join(dir, file), []byte("         0     100000      65536\n"),
-			0o600)
-		if err != nil {
-			t.Fatal(err)
+		for _, file := range []string{"ns", "fd", "status", "cgroup"} {
+			if err := os.Symlink(filepath.Join(its, file), filepath.Join(dir, file)); err != nil {
+				t.Fatal(err)
+			}
 		}
+		for _, file := range []string{"uid_map", "gid_map"} { // as unshare -r has it
+			if err := os.WriteFile(filepath.Join(dir, file), []byte("0 1337 1\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	answer := p.look()
+	if len(answer.Findings) != 1 || answer.Findings[0].Kind != verify.AboutProcess ||
+		answer.Findings[0].Process.Name != "nginx" || answer.Findings[0].Process.UID != 1337 {
+		t.Errorf("findings %+v", answer.Findings)
+	}
+}
+
+// enterUserNamespace keeps a process in the user namespace of the pod, as every pod has one.
+func (p *pod) enterUserNamespace() {
+	p.t.Helper()
+	owner, err := unix.IoctlRetInt(p.Fd(), unix.NS_GET_USERNS)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(owner), "user namespace")
+	defer file.Close()
+	cmd := exec.Command("nsenter", "--user=/proc/self/fd/3", "cat")
+	cmd.ExtraFiles = []*os.File{file}
+	in, inErr := cmd.StdinPipe()
+	out, outErr := cmd.StdoutPipe()
+	if err := errors.Join(inErr, outErr, cmd.Start()); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() {
+		in.Close()
+		_ = cmd.Wait()
+	})
+	// An echo means that nsenter has become cat.
+	_, writeErr := in.Write([]byte{'.'})
+	_, readErr := out.Read(make([]byte, 1))
+	if err := errors.Join(writeErr, readErr); err != nil {
+		p.t.Fatal(err)
 	}
 }
 

@@ -64,7 +64,7 @@ func Look(ctx context.Context, q Question) Answer {
 		a.Lacks = append(a.Lacks, oneLine(err))
 	}
 	a.addresses(in, q.Pod.Addrs)
-	all, lack := processesIn(q.Proc, at.NS.ID)
+	all, lack := processesIn(q.Proc, at.NS)
 	switch {
 	case lack != "":
 		a.Lacks = append(a.Lacks, lack)

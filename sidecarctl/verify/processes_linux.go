@@ -40,13 +40,16 @@ const unseen = "its processes: none is seen, which takes hostPID and the capabil
 
 // processesIn returns the processes in a namespace, or else why they are not seen. Where all are
 // seen there may be none in it.
-func processesIn(proc string, id podns.ID) (p processes, lack string) {
+func processesIn(proc string, in *podns.Namespace) (p processes, lack string) {
 	p = processes{proc: proc, ids: identities{whole, whole}}
 	if proc == "" {
 		return p, unseen
 	}
 	entries, err := os.ReadDir(proc)
 	if err != nil {
+		return p, "its processes: " + err.Error()
+	}
+	if p.ids, err = identitiesIn(proc, entries, in); err != nil {
 		return p, "its processes: " + err.Error()
 	}
 	seen, denied := false, alone(proc)
@@ -58,11 +61,8 @@ func processesIn(proc string, id podns.ID) (p processes, lack string) {
 		its, err := podns.Identify(filepath.Join(proc, entry.Name(), "ns/net"))
 		seen = seen || err == nil
 		denied = denied || pid != 1 && errors.Is(err, fs.ErrPermission) // that one is no pod's
-		if err != nil || its != id {
+		if err != nil || its != in.ID {
 			continue
-		}
-		if len(p.all) == 0 { // the numbers are the kernel's order: the first is the oldest
-			p.ids = identitiesOf(filepath.Join(proc, entry.Name()))
 		}
 		if one, err := p.read(pid); err == nil {
 			p.all = append(p.all, one)
@@ -134,9 +134,26 @@ type idRange struct{ inside, outside, length uint32 }
 // whole is the map of who has no user namespace of his own.
 var whole = idMap{{0, 0, math.MaxUint32}}
 
-func identitiesOf(dir string) identities {
-	return identities{readMap(filepath.Join(dir, "uid_map")),
-		readMap(filepath.Join(dir, "gid_map"))}
+// identitiesIn are those of a pod, whose rules compare ids of the user namespace that its network
+// namespace belongs to. A process may have made one more for itself, in which it is whoever it
+// likes: what counts is the map of one that is in the owner.
+func identitiesIn(proc string, entries []os.DirEntry, in *podns.Namespace) (identities, error) {
+	if !in.Foreign() {
+		return identities{whole, whole}, nil
+	}
+	owner, err := in.Owner()
+	if err != nil {
+		return identities{}, err
+	}
+	for _, entry := range entries {
+		dir := filepath.Join(proc, entry.Name())
+		if its, err := podns.Identify(filepath.Join(dir, "ns/user")); err == nil && its == owner {
+			return identities{readMap(filepath.Join(dir, "uid_map")),
+				readMap(filepath.Join(dir, "gid_map"))}, nil
+		}
+	}
+	return identities{}, errors.New("none is seen in the user namespace that its network " +
+		"namespace belongs to: what their users are called there is not known")
 }
 
 func readMap(path string) idMap {

@@ -111,6 +111,11 @@ type pod struct {
 
 func newPod(t *testing.T, annotations map[string]string, env map[string]string) *pod {
 	t.Helper()
+	return newPodWith(t, netns.Options{}, annotations, env)
+}
+
+func newPodWith(t *testing.T, o netns.Options, annotations, env map[string]string) *pod {
+	t.Helper()
 	all := map[string]string{"sidecar.istio.io/status": "{}"}
 	maps.Copy(all, annotations)
 	facts := redirect.Pod{Namespace: "shop", Name: "web-0", Annotations: all,
@@ -120,7 +125,7 @@ func newPod(t *testing.T, annotations map[string]string, env map[string]string) 
 	if !ours || expected.Mistake != nil || expected.Judged != nil {
 		t.Fatalf("expected %+v of a pod of ours: %v", expected, ours)
 	}
-	p := &pod{Pod: netns.NewPod(t, netns.Options{}), t: t, policy: expected.Policy}
+	p := &pod{Pod: netns.NewPod(t, o), t: t, policy: expected.Policy}
 	p.ask = verify.Question{Name: "shop/web-0", Place: p.open(), Proc: "/proc",
 		Pod: audit.Pod{UID: "0f6f3c1e", Policy: expected.Policy},
 		Auditor: audit.Auditor{Records: record.Dir(t.TempDir()), Backend: redirect.NFTables,
