@@ -148,13 +148,13 @@ func (r Report) Text(p *view.Page) {
 // grouped writes the nodes of which the same is to be said together.
 func (r Report) grouped(p *view.Page) {
 	var groups [][]Node
+	at := map[string]int{} // by what is to be said
 	for _, n := range r.Nodes {
-		i := slices.IndexFunc(groups, func(g []Node) bool {
-			return slices.Equal(g[0].problems(), n.problems())
-		})
-		if i < 0 {
+		said := fmt.Sprintf("%q", n.problems())
+		i, there := at[said]
+		if !there {
+			i, at[said] = len(groups), len(groups)
 			groups = append(groups, nil)
-			i = len(groups) - 1
 		}
 		groups[i] = append(groups[i], n)
 	}

@@ -117,8 +117,8 @@ var situations = map[string]situation{
 	"an image that cannot be pulled": {func(t *testing.T, a *fake) {
 		a.replaceAgent(t, `"phase":"Pending","containerStatuses":[{"state":{"waiting":
 			{"reason":"ImagePullBackOff","message":"no such image"}}}]`)
-	}, verdict.Wrong, []string{"kube-system/agent-node-1 waits in ImagePullBackOff: no such image",
-		"kubectl describe pod -n kube-system agent-node-1"}},
+	}, verdict.Wrong, []string{"agent: its pod waits in ImagePullBackOff: no such image",
+		"kubectl get pods -n kube-system -o wide, and see kubectl describe pod"}},
 	"an agent that is pending": {func(t *testing.T, a *fake) {
 		a.replaceAgent(t, `"phase":"Pending","message":"Too many pods"`)
 	}, verdict.Wrong, []string{"is Pending: Too many pods"}},
@@ -128,6 +128,11 @@ var situations = map[string]situation{
 		a.lists[nodesPath][0]["status"] = object(t, `{"conditions":[{"type":"SidecarCNIReady",
 			"status":"False","reason":"OtherMesh","message":"istio-cni is there"}]}`)
 	}, verdict.Wrong, []string{"not ready: OtherMesh: istio-cni is there"}},
+	"not ready, and nothing says why": {func(t *testing.T, a *fake) {
+		a.pages["agent-node-1/metrics"] = answer{text: ""}
+		a.replaceAgent(t, `"phase":"Running"`)
+		a.pages["agent-node-1/readyz"] = answer{http.StatusServiceUnavailable, "not ready: it starts"}
+	}, verdict.Wrong, []string{"not ready: it starts remedy: on the node, sidecarctl node shows"}},
 	"taken out": {func(_ *testing.T, a *fake) {
 		a.pages["agent-node-1/metrics"] = answer{text: chainState("uninstalled")}
 	}, verdict.Wrong, []string{"not ready: uninstalled", "helm rollback"}},
@@ -358,6 +363,25 @@ func TestThousandNodes(t *testing.T) {
 	}
 	if out := text(t, lookAt(t, a, true)); !strings.Contains(out, "node-0999") {
 		t.Error("--all does not list all")
+	}
+}
+
+// The usual failure is the same on all nodes, and is said once.
+func TestThousandNodesWithoutTheImage(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for i := range 1_000 {
+		names = append(names, fmt.Sprintf("node-%04d", i))
+	}
+	a := healthy(t, names...)
+	a.lists[podsPath] = nil
+	for _, name := range names {
+		a.agent(t, name, `"phase":"Pending","containerStatuses":[{"state":{"waiting":
+			{"reason":"ImagePullBackOff","message":"no such image"}}}]`)
+	}
+	out := text(t, lookAt(t, a, false))
+	if n := strings.Count(out, "\n"); n > 12 || !strings.Contains(out, "and 995 more") {
+		t.Errorf("%d lines:\n%s", n, out)
 	}
 }
 

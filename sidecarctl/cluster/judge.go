@@ -107,35 +107,36 @@ func (l *look) absent(n node) verdict.Row {
 		d.Metadata.Namespace+" "+d.Metadata.Name)
 }
 
-// agentRow judges a node's agent by its pod and by what it says of itself.
+// agentRow judges a node's agent by its pod and by what it says of itself. The name of the pod is
+// not in the row, so that of many nodes the same is said once.
 func (l *look) agentRow(n node, agent pod, p pages) verdict.Row {
 	const about = "agent"
-	logs := "kubectl logs -n " + agent.Metadata.Namespace + " " + agent.Metadata.Name
+	seek := "find the pod by kubectl get pods -n " + agent.Metadata.Namespace + " -o wide, and "
+	describe := seek + "see kubectl describe pod"
 	waits, message := agent.waits()
 	reason, way := p.metrics.chain()
 	switch {
 	case waits != "" && !agent.ready():
-		return withHelp(row(about, verdict.Wrong, agent.name()+" waits in "+waits+colon(message)),
-			"kubectl describe pod -n "+agent.Metadata.Namespace+" "+agent.Metadata.Name)
+		return withHelp(row(about, verdict.Wrong, "its pod waits in "+waits+colon(message)),
+			describe)
 	case agent.Status.Phase != "Running":
-		return withHelp(row(about, verdict.Wrong, agent.name()+" is "+agent.Status.Phase+
-			colon(agent.Status.Message)), "kubectl describe pod -n "+agent.Metadata.Namespace+" "+
-			agent.Metadata.Name)
+		return withHelp(row(about, verdict.Wrong, "its pod is "+agent.Status.Phase+
+			colon(agent.Status.Message)), describe)
 	case p.ready != "" && !strings.HasPrefix(p.ready, "ready"):
-		return withHelp(row(about, verdict.Wrong, p.ready), remedyFor(reason, n.Metadata.Name))
+		return withHelp(row(about, verdict.Wrong, p.ready), remedyFor(reason))
 	case reason != "" && !serving(reason):
 		return withHelp(row(about, verdict.Wrong, "not ready: "+reason),
-			remedyFor(reason, n.Metadata.Name))
+			remedyFor(reason))
 	case !agent.ready():
 		said, found := find(n.Status.Conditions, conditionType)
 		if found && said.Status == "False" {
 			return withHelp(row(about, verdict.Wrong, "not ready: "+said.Reason+
 				colon(said.Message)), "on the node, sidecarctl node")
 		}
-		return withHelp(row(about, verdict.Wrong, agent.name()+" is not ready"), logs)
+		return withHelp(row(about, verdict.Wrong, "its pod is not ready"), seek+"look at its log")
 	case p.err != nil:
 		return withHelp(row("metrics", verdict.Unknown, "not read: "+api.Cause(p.err)),
-			"see whether the API server reaches "+agent.name()+": a NetworkPolicy may keep it out")
+			"see whether the API server reaches the agent's pod: a NetworkPolicy may keep it out")
 	}
 	what := "ready"
 	if way != "" {
@@ -153,16 +154,19 @@ func colon(text string) string {
 }
 
 // remedyFor says what to do about a reason for which an agent is not ready.
-func remedyFor(reason, node string) string {
+func remedyFor(reason string) string {
 	if reason == "no_backend" {
 		return "load the kernel modules that are named, by modprobe and /etc/modules-load.d, or " +
-			"choose another backend; sidecarctl node on " + node + " says which module is where"
+			"choose another backend; on the node, sidecarctl node says which module is where"
 	}
 	if reason == "uninstalled" {
 		return "finish the uninstallation, or take it back by helm rollback"
 	}
-	return "docs/installer.md explains the reason " + reason + "; sidecarctl node on " + node +
-		" shows the row that is wrong"
+	const look = "on the node, sidecarctl node shows the row that is wrong"
+	if reason == "" {
+		return look
+	}
+	return "docs/installer.md explains the reason " + reason + "; " + look
 }
 
 // summed lists counts whose word begins with a prefix: ", 12 redirected, 3 skipped".
