@@ -2,6 +2,7 @@ package onnode
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,10 +40,15 @@ type Call struct {
 	Args     []string  // without the program
 	Manifest []byte    // what -f - reads; nil for none
 	Stdout   io.Writer // gets what it writes
+
+	Timeout time.Duration // of Ask; 0 is a minute
 }
 
 // farewell is how long a command has to end when nobody waits for it any more.
 const farewell = 3 * time.Second
+
+// endTimeout is how long a stream has to end that was broken off.
+const endTimeout = time.Second
 
 // Run runs this program in the agent until ctx ends. The exit code is 0, or 3 where something is
 // not as it should be. A command with a manifest may still say at the end of ctx what it comes to.
@@ -69,13 +75,32 @@ func (a Agent) Run(ctx context.Context, c Call) (code int, err error) {
 		return 0, fmt.Errorf("run in agent %s/%s: %w", a.Namespace, a.Name, err)
 	}
 	stderr, stdout := &tail{}, &taker{to: c.Stdout, refused: stop}
-	err = executor.StreamWithContext(asked, remotecommand.StreamOptions{
+	err = streamed(asked, executor, remotecommand.StreamOptions{
 		Stdin: stdin, Stdout: stdout, Stderr: stderr,
 	})
 	if err := stdout.failed(); err != nil {
 		return 0, err
 	}
 	return a.ended(ctx, err, stderr.String())
+}
+
+// streamed streams until ctx ends at the latest. The library waits for a server that accepts a
+// connection, and does not answer the handshake of WebSocket, whatever becomes of ctx.
+func streamed(ctx context.Context, executor remotecommand.Executor,
+	o remotecommand.StreamOptions) error {
+	ended := make(chan error, 1)
+	go func() { ended <- executor.StreamWithContext(ctx, o) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(endTimeout):
+		return ctx.Err()
+	}
 }
 
 // A taker ends a command of which nobody takes any more: it would wait for that forever.
@@ -205,8 +230,9 @@ const answerTimeout = time.Minute
 func Ask[T any](ctx context.Context, a Agent, c Call) (answer T, code int, err error) {
 	out := &limited{}
 	c.Stdout = out
-	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, fmt.Errorf("agent %s/%s of node "+
-		"%s has not answered for %s", a.Namespace, a.Name, a.Node, answerTimeout))
+	timeout := cmp.Or(c.Timeout, answerTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("agent %s/%s of node %s has "+
+		"not answered for %s", a.Namespace, a.Name, a.Node, timeout))
 	defer cancel()
 	if code, err = a.Run(ctx, c); err != nil {
 		return answer, code, err
@@ -220,9 +246,8 @@ func Ask[T any](ctx context.Context, a Agent, c Call) (answer T, code int, err e
 
 // Facts asks for what the agent's node knows of the pods with some uids.
 func (a Agent) Facts(ctx context.Context, uids []string) (Facts, error) {
-	ctx, cancel := context.WithTimeout(ctx, api.Timeout)
-	defer cancel()
-	facts, _, err := Ask[Facts](ctx, a, Call{Args: append([]string{FactsVerb, "--"}, uids...)})
+	facts, _, err := Ask[Facts](ctx, a, Call{Args: append([]string{FactsVerb, "--"}, uids...),
+		Timeout: api.Timeout})
 	return facts, err
 }
 

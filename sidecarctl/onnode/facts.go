@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/sidecar-cni/sidecar-cni/contract/installation"
 	"github.com/sidecar-cni/sidecar-cni/contract/names"
@@ -71,16 +72,18 @@ func (f *Facts) readEntry(d Dirs) error {
 	if d.Conf == "" {
 		dirs = []string{there.Multus, there.ConfDir, names.ConfDir}
 	}
+	var looked []string
 	for _, dir := range dirs {
-		if dir == "" {
+		if dir == "" || slices.Contains(looked, dir) {
 			continue
 		}
+		looked = append(looked, dir)
 		if err := f.readDir(dir, 1); err != nil || f.Entry != nil {
 			return err
 		}
 	}
 	return fmt.Errorf("no file of %s has an entry of %s: is it installed on this node?",
-		dirs[len(dirs)-1], names.Plugin)
+		strings.Join(looked, ", "), names.Plugin)
 }
 
 // maxFile is how much is read of a file of the chain.
