@@ -16,12 +16,14 @@ func TestQuestionOfThePodThatIsNotCreated(t *testing.T) {
 	t.Parallel()
 	const labels = `"labels":{"app.kubernetes.io/name":"sidecar-cni",` +
 		`"app.kubernetes.io/component":"agent"}`
+	const runDir = `{"hostPath":{"path":"/run/sidecar-cni"}}`
 	answers := map[string]string{
 		"/api/v1/nodes": `{"items":[{"metadata":{"name":"node-1"}}]}`,
 		"/apis/apps/v1/daemonsets": `{"items":[{"metadata":{"namespace":"mesh","name":"cni",` +
-			labels + `},"status":{"desiredNumberScheduled":1}}]}`,
+			labels + `},"spec":{"template":{"spec":{"volumes":[` + runDir + `]}}},` +
+			`"status":{"desiredNumberScheduled":1}}]}`,
 		"/api/v1/pods": `{"items":[{"metadata":{"namespace":"mesh","name":"cni-1",` + labels +
-			`},"spec":{"nodeName":"node-1"},"status":{"phase":"Running"}}]}`,
+			`},"spec":{"nodeName":"node-1","volumes":[` + runDir + `]},"status":{"phase":"Running"}}]}`,
 		"/api/v1/pods?status.phase=Pending": `{"items":[{"metadata":{"namespace":"shop",` +
 			`"name":"web-0","uid":"u"},"spec":{"nodeName":"node-1"},"status":{"phase":"Pending",` +
 			`"containerStatuses":[{"state":{"waiting":{"reason":"ContainerCreating"}}}]}}]}`,
