@@ -13,10 +13,7 @@ import (
 
 // helps has a command's help fit a terminal, and refuses what no help is about.
 func helps(root *cobra.Command) {
-	root.SetUsageTemplate(strings.NewReplacer(
-		"FlagUsages |", fmt.Sprintf("FlagUsagesWrapped %d |", view.Width),
-		"for more information about a command", "for what a command does",
-	).Replace(root.UsageTemplate()))
+	root.SetUsageFunc(usageBy(root.UsageFunc()))
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) {
 		about := c.Long
 		if about == "" {
@@ -48,6 +45,29 @@ func helps(root *cobra.Command) {
 			return c.Help()
 		}
 		return usagef("completion %s: want one of %s", args[0], strings.Join(shells, ", "))
+	}
+}
+
+// usageBy has what cobra says of a command's usage fit a terminal. A template of our own would say
+// it as well, and bring text/template: 6 MB.
+func usageBy(cobras func(*cobra.Command) error) func(*cobra.Command) error {
+	return func(c *cobra.Command) error {
+		out := c.OutOrStderr()
+		var text strings.Builder
+		c.SetOut(&text)
+		err := cobras(c)
+		c.SetOut(out)
+		if err != nil {
+			return err
+		}
+		pairs := []string{"for more information about a command", "for what a command does"}
+		for _, flags := range []*pflag.FlagSet{c.LocalFlags(), c.InheritedFlags()} {
+			if flags.HasAvailableFlags() {
+				pairs = append(pairs, flags.FlagUsages(), flags.FlagUsagesWrapped(view.Width))
+			}
+		}
+		_, err = strings.NewReplacer(pairs...).WriteString(out, text.String())
+		return err
 	}
 }
 
