@@ -33,8 +33,8 @@ func (v Volumes) OfAgent() bool {
 
 // A Claim is what a pod with Labels says of itself.
 type Claim struct {
-	Namespace string
-	Volumes   Volumes
+	Namespace string    // that it is in
+	Volumes   Volumes   // of its spec
 	Ready     bool      // its condition is
 	Leaving   bool      // it has been deleted, and has not ended
 	Created   time.Time // by the API server
