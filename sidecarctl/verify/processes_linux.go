@@ -49,9 +49,7 @@ func processesIn(proc string, in *podns.Namespace) (p processes, lack string) {
 	if err != nil {
 		return p, "its processes: " + err.Error()
 	}
-	if p.ids, err = identitiesIn(proc, entries, in); err != nil {
-		return p, "its processes: " + err.Error()
-	}
+	var inside []int
 	seen, denied := false, alone(proc)
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
@@ -61,9 +59,16 @@ func processesIn(proc string, in *podns.Namespace) (p processes, lack string) {
 		its, err := podns.Identify(filepath.Join(proc, entry.Name(), "ns/net"))
 		seen = seen || err == nil
 		denied = denied || pid != 1 && errors.Is(err, fs.ErrPermission) // that one is no pod's
-		if err != nil || its != in.ID {
-			continue
+		if err == nil && its == in.ID {
+			inside = append(inside, pid)
 		}
+	}
+	if len(inside) > 0 {
+		if p.ids, err = identitiesIn(proc, entries, in); err != nil {
+			return p, "its processes: " + err.Error()
+		}
+	}
+	for _, pid := range inside {
 		if one, err := p.read(pid); err == nil {
 			p.all = append(p.all, one)
 		}
