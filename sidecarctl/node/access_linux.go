@@ -67,11 +67,8 @@ func (l *look) kept(dir string) (map[string][]byte, verdict.Row) {
 	const remedy = "see why the agent does not write them: the row ready, and its log"
 	files := map[string][]byte{}
 	root, err := os.OpenRoot(l.files.at(dir))
-	if errors.Is(err, fs.ErrPermission) {
-		return files, unknown(about, err.Error(), "run this as root")
-	}
 	if err != nil {
-		return files, wrong(about, err.Error(), remedy)
+		return files, unread(about, err.Error(), err, remedy)
 	}
 	defer func() { _ = root.Close() }() // nothing was written
 	row := fine(about, dir+" has a kubeconfig, a token and the API server's certificates, "+
@@ -85,10 +82,8 @@ func (l *look) kept(dir string) (map[string][]byte, verdict.Row) {
 		case others:
 			row = wrong(about, path+" "+open.Error(), fmt.Sprintf("chown 0 %s; chmod go= %s; and "+
 				"renew the token by deleting it, which the agent writes anew", path, path))
-		case errors.Is(err, fs.ErrPermission):
-			row = unknown(about, path+": "+err.Error(), "run this as root")
 		default:
-			row = wrong(about, path+": "+err.Error(), remedy)
+			row = unread(about, path+": "+err.Error(), err, remedy)
 		}
 		files[name] = data
 	}
@@ -174,7 +169,7 @@ func (l *look) asked(ctx context.Context, files map[string][]byte) (time.Time, v
 	const about = aboutAPI
 	server, err := serverIn(files[names.Kubeconfig])
 	if err != nil {
-		return time.Time{}, unread(about, err.Error(), err, "the agent's next pass writes it anew")
+		return time.Time{}, wrong(about, err.Error(), "the agent's next pass writes it anew")
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(files[names.CA])

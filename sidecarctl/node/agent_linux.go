@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -41,12 +40,8 @@ func (l *look) agent(ctx context.Context) []verdict.Row {
 
 func (l *look) runs() verdict.Row {
 	const about = "agent"
-	switch err := l.processErr; {
-	case errors.Is(err, fs.ErrPermission):
-		return unknown(about, "it is not known which process it is: "+err.Error(),
-			"run this as root")
-	case err != nil:
-		return wrong(about, "none is known to run, nor how it was started: "+err.Error(),
+	if err := l.processErr; err != nil {
+		return unread(about, "none is known to run, nor how it was started: "+err.Error(), err,
 			"see why its pod is not on this node: kubectl get pods -A -l "+
 				"app.kubernetes.io/name=sidecar-cni -o wide, and sidecarctl cluster")
 	}

@@ -2,7 +2,6 @@ package target
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,10 +15,6 @@ import (
 func ConfigMap(ctx context.Context, client *rest.RESTClient, namespace, name string) (
 	[]byte, error) {
 	data, err := api.Get(ctx, client, "/api/v1", "namespaces", namespace, "configmaps", name)
-	if errors.Is(err, api.ErrName) {
-		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", foreign.Name(namespace),
-			foreign.Name(name), err)
-	}
 	if err != nil {
 		text := api.WhyNot(err, client.Get().URL(),
 			fmt.Sprintf("get for configmaps in namespace %q", namespace)).String()

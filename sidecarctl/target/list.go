@@ -34,9 +34,6 @@ func OnNodes(ctx context.Context, client *rest.RESTClient, s Selection) ([]Pod, 
 	var pods []Pod
 	handlers := map[string]string{}
 	for object, err := range api.Each[map[string]any](ctx, client, s.list()) {
-		if errors.Is(err, api.ErrName) {
-			return nil, fmt.Errorf("list pods: %w", err)
-		}
 		if err != nil {
 			why := api.WhyNot(err, client.Get().URL(), "list for pods")
 			return nil, &foreign.Error{Text: "list pods: " + why.String(), Cause: err}
