@@ -25,10 +25,10 @@ import (
 const compareAbout = `Says for which packets two sets of rules differ; where it names none, there is none. With one
 target, the rules that a pod got when it started are compared with what it asks for now. A side is
 
-- a target, as NAMESPACE/POD or deployment/NAME: what it has, if it has started, else what it
-  asks for
+- a target, as NAMESPACE/POD or deployment/NAME: what it has, if it has
+  started, else what it asks for
 - a manifest's file, of which the first pod counts
-- iptables:FILE, what iptables-save printed; iptables:FILE,FILE6 with ip6tables-save's
+- iptables:FILE, what iptables-save printed, or iptables:FILE,FILE6 for both
 - istio-init:'FLAGS', the command line of an istio-init
 
 Where there are many differences, those are named that say where connections go; the others, as in

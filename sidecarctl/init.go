@@ -20,7 +20,8 @@ import (
 const initAbout = `Redirects the pod that it runs in, as the init container istio-init does, for clusters whose
 nodes have no CNI plugin for it. It takes istio-init's command line and variables, and is the only
 command that writes. The rules are read back. With --run-validation it tries them, as
-istio-validation does, and ends with 126 where a connection goes elsewhere.`
+istio-validation does, and ends with 126 where a connection goes elsewhere, or where nothing that
+could be tried shows that connections are redirected.`
 
 // initNames are the words by which a pod's template calls it.
 var initNames = []string{"init", "istio-iptables", "pilot-agent"}

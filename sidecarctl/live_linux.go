@@ -41,13 +41,14 @@ func (s *spot) send(ctx context.Context, asked namedTalk, played trace.Leg) (tal
 		request.Packet.Source = netip.AddrPort{} // as the kernel chooses
 	}
 	way, err := nftrace.Send(ctx, s.place.NS, request)
-	zoned := asked.To.Addr().IsLinkLocalUnicast() // which may be the pod's own
+	to := asked.To.Addr()
+	zoned := to.Is6() && to.IsLinkLocalUnicast() // which may be the pod's own
 	switch {
 	case err != nil:
 		return talk{}, err
 	case asked.Interface != "" && way.Out != "" && way.Out != asked.Interface && !zoned:
 		return talk{}, fmt.Errorf("the pod's routes lead to %s through %s, not through %s: leave "+
-			"out --interface, or --live", asked.To.Addr(), way.Out, asked.Interface)
+			"out --interface, or --live", to, way.Out, asked.Interface)
 	}
 	return s.beside(asked, way, played.Packet.Owner), nil
 }

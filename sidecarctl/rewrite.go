@@ -129,21 +129,13 @@ func (e env) manifest(path string) (name string, data []byte, err error) {
 
 func readFile(path string) ([]byte, error) {
 	data, err := bounded.Named(path, bounded.Manifest)
-	return data, tooLarge(withoutPath(err))
+	return data, tooLarge(bounded.Reason(err))
 }
 
 // tooLarge adds to an error about a manifest's size what helps.
 func tooLarge(err error) error {
 	if _, large := errors.AsType[bounded.TooLarge](err); large {
 		return fmt.Errorf("%w; write it as several files", err)
-	}
-	return err
-}
-
-// withoutPath is the cause of an error about a file whose path the message has already.
-func withoutPath(err error) error {
-	if path, ok := errors.AsType[*fs.PathError](err); ok {
-		return path.Err
 	}
 	return err
 }
@@ -160,13 +152,13 @@ func replaceFile(path string, data []byte) error {
 	}
 	path, err := destination(path)
 	if err != nil {
-		return withoutPath(err)
+		return bounded.Reason(err)
 	}
 	// In containers, process ids repeat: by chance alone no killed run left a file of this name.
 	temporary := fmt.Sprintf("%s.%s.tmp", path, rand.Text()[:8])
 	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
-		return withoutPath(err)
+		return bounded.Reason(err)
 	}
 	defer os.Remove(temporary) // of no effect once it is renamed
 	_, err = file.Write(data)
@@ -177,7 +169,7 @@ func replaceFile(path string, data []byte) error {
 		err = file.Sync()
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
-		return withoutPath(err)
+		return bounded.Reason(err)
 	}
 	return os.Rename(temporary, path)
 }

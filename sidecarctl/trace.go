@@ -104,9 +104,6 @@ func (e env) ways(c *cobra.Command, o *options, t talkFlags, all []subject) (way
 	if t.live {
 		shown, err := values(ask(c.Context(), e, question[way]{command: c, options: o,
 			here: func(ctx context.Context, at *spot) (way, error) {
-				if err := at.readAddresses(); err != nil {
-					return way{}, err
-				}
 				return at.subject.way(ctx, t, at)
 			}, pod: func(w way) string { return w.Pod }}, all))
 		for i := range shown {
@@ -168,17 +165,24 @@ func (s subject) known() error {
 
 // follow plays what the flags ask for, and sends it if they do.
 func (s subject) follow(ctx context.Context, t talkFlags, at *spot) ([]talk, error) {
-	asked, err := s.talks(t)
+	known := s
+	if at != nil {
+		if err := at.readAddresses(); err != nil {
+			return nil, err
+		}
+		known = at.subject
+	}
+	asked, err := known.talks(t)
 	if err != nil {
 		return nil, err
 	}
 	var shown []talk
 	for _, one := range asked {
-		legs, err := trace.Follow(s.tracePod(), one.Talk)
+		legs, err := trace.Follow(known.tracePod(), one.Talk)
 		if err != nil {
-			return nil, usagef("--from %s --to %s: %w", t.from, t.to, err)
+			return nil, usagef("%s to %s: %w", one.From.Name, one.To, err)
 		}
-		played := s.newTalk(one, legs)
+		played := known.newTalk(one, legs)
 		if at != nil {
 			if played, err = at.live(ctx, t, one, legs[0]); err != nil {
 				return nil, err

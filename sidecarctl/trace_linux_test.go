@@ -11,11 +11,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/redirect/kernelrules"
 	"github.com/sidecar-cni/sidecar-cni/redirect/nftables"
+	"github.com/sidecar-cni/sidecar-cni/test/await"
 	"github.com/sidecar-cni/sidecar-cni/test/netns"
 )
 
@@ -191,8 +191,8 @@ func TestTraceWaitForIDsThatAreNotKnown(t *testing.T) {
 			to := netip.MustParseAddrPort("10.10.0.43:5433")
 			e.args = append([]string{"trace", "--wait", "--count", "1", "-o", "json", "--netns",
 				row.pod.Path(), "--to", to.String()}, row.args...)
-			done := make(chan int)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			done := make(chan int, 1)
+			ctx, cancel := context.WithTimeout(t.Context(), await.Limit)
 			defer cancel()
 			go func() { done <- e.run(ctx) }()
 			awaitTracing(t, row.pod, 1)
@@ -224,8 +224,8 @@ func TestTraceWaitByInterface(t *testing.T) {
 	e := env{stdout: &out, stderr: io.Discard, args: []string{"trace", "--wait", "--count", "1",
 		"-f", "testdata/web.yaml", "--netns", pod.Path(), "--to", to.String(), "--interface",
 		"extra0"}}
-	done := make(chan int)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	done := make(chan int, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Limit)
 	defer cancel()
 	go func() { done <- e.run(ctx) }()
 	awaitTracing(t, pod, 1)
@@ -256,6 +256,5 @@ func tracing(t *testing.T, pod *netns.Pod) int {
 
 func awaitTracing(t *testing.T, pod *netns.Pod, want int) {
 	t.Helper()
-	for tracing(t, pod) != want {
-	}
+	await.Until(t, "tables that trace", func() bool { return tracing(t, pod) == want })
 }

@@ -42,8 +42,11 @@ type kernelWay struct {
 	Comparison *nftrace.Comparison `json:"comparison,omitempty"` // that with how it was played
 }
 
-// sent reports whether a packet was really sent, be it by others.
-func (t talk) sent() bool { return t.Kernel != nil && t.Kernel.Comparison != nil }
+// sent reports whether a packet was really sent, be it by others. Agents of older versions say of
+// one that was not more than why.
+func (t talk) sent() bool {
+	return t.Kernel != nil && t.Kernel.Unknown == "" && t.Kernel.Comparison != nil
+}
 
 // parts reports whether the kernel did something else than was played.
 func (t talk) parts() bool { return t.sent() && !t.Kernel.Comparison.Same }

@@ -14,7 +14,7 @@ const (
 	repairFailed  = "SidecarRepairFailed"      // the pod could be neither redirected nor evicted
 	evictedPod    = "SidecarPodEvicted"        // the pod ran without redirection: it was evicted
 	rulesAltered  = "SidecarRulesAltered"      // the pod's rules are not those that were programmed
-	rulesForeign  = "SidecarRulesForeign"      // another tool, version or backend redirects the pod
+	rulesForeign  = "SidecarRulesForeign"      // rules redirect it that the agent does not know
 	leftAlone     = "SidecarNamespaceExcluded" // it has a sidecar, and its namespace is excluded
 )
 

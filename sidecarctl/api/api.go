@@ -23,6 +23,9 @@ import (
 // Timeout is for one request.
 const Timeout = 15 * time.Second
 
+// ErrRedirect is that of a server that sends elsewhere whoever asks.
+var ErrRedirect = errors.New("the answer is a redirect")
+
 // ErrName is that of a name that leads to something else than an object of this name.
 var ErrName = errors.New("no object can have this name")
 

@@ -45,6 +45,9 @@ func WhyNot(err error, server *url.URL, right string) Why {
 	case errors.Is(err, ErrAnswer):
 		return Why{What: foreign.Line(err.Error()),
 			Remedy: fmt.Sprintf("is there another server at %s?", server.Host)}
+	case errors.Is(err, ErrRedirect):
+		return Why{What: Cause(err),
+			Remedy: fmt.Sprintf("is there another server at %s?", server.Host)}
 	case errors.Is(err, ErrName):
 		return Why{What: foreign.Line(err.Error())}
 	case errors.Is(err, context.Canceled):

@@ -37,6 +37,14 @@ func File(path string, most int64) ([]byte, error) {
 	return Named(path, most)
 }
 
+// Reason is the cause of an error about a file whose path the message has already.
+func Reason(err error) error {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		return path.Err
+	}
+	return err
+}
+
 // Named reads what somebody has named on the command line, which may be a pipe. The error is an
 // *fs.PathError.
 func Named(path string, most int64) ([]byte, error) {

@@ -95,12 +95,12 @@ func (l *look) kept(dir string) (map[string][]byte, verdict.Row) {
 func credential(dir *os.Root, name string) ([]byte, error) {
 	file, err := dir.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, withoutPath(err)
+		return nil, bounded.Reason(err)
 	}
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
-		return nil, withoutPath(err)
+		return nil, bounded.Reason(err)
 	}
 	var data []byte
 	switch {
@@ -109,7 +109,7 @@ func credential(dir *os.Root, name string) ([]byte, error) {
 		return nil, errors.New("it is no file")
 	default:
 		if data, err = bounded.Read(file, maxFile); err != nil {
-			return nil, withoutPath(err)
+			return nil, bounded.Reason(err)
 		}
 	}
 	owner := uint32(0)
@@ -131,13 +131,6 @@ type openToOthers struct {
 func (o *openToOthers) Error() string {
 	return fmt.Sprintf("has mode %04o and belongs to uid %d: others than root can read it", o.mode,
 		o.owner)
-}
-
-func withoutPath(err error) error {
-	if path, ok := errors.AsType[*fs.PathError](err); ok {
-		return path.Err
-	}
-	return err
 }
 
 func (l *look) expiry(c serviceaccount.Claims, readable bool) verdict.Row {
@@ -193,6 +186,10 @@ func (l *look) asked(ctx context.Context, files map[string][]byte) (time.Time, v
 	defer answer.Body.Close()
 	date, _ := http.ParseTime(answer.Header.Get("Date")) // zero: it has not said
 	switch {
+	case answer.StatusCode >= http.StatusMultipleChoices &&
+		answer.StatusCode < http.StatusBadRequest:
+		return date, warning(about, server.URL+" redirects whoever asks: it is no API server",
+			"set the chart's apiServer to its URL")
 	case answer.StatusCode == http.StatusUnauthorized:
 		return date, wrong(about, server.URL+" does not accept the plugin's token",
 			"see why the agent gets no new one: its log says so")

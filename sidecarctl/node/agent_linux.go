@@ -43,7 +43,8 @@ func (l *look) runs() verdict.Row {
 	if err := l.processErr; err != nil {
 		return unread(about, "none is known to run, nor how it was started: "+err.Error(), err,
 			"see why its pod is not on this node: kubectl get pods -A -l "+
-				"app.kubernetes.io/name=sidecar-cni -o wide, and sidecarctl cluster")
+				"app.kubernetes.io/name=sidecar-cni -o wide, and sidecarctl cluster; name another "+
+				"run directory than the usual one by --run-dir")
 	}
 	return fine(about, fmt.Sprintf("it runs as process %d%s", l.process.pid,
 		ofVersion(l.process.version)))

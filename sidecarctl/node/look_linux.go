@@ -85,7 +85,7 @@ func newLook(ctx context.Context, o Options) *look {
 	if root := l.process.flag("host-root"); root != "" && l.files.inAgent {
 		l.files.host = l.files.at(root)
 	}
-	l.runDir = cmp.Or(o.RunDir, l.process.flag("run-dir"), names.RunDir)
+	l.runDir = cmp.Or(o.RunDir, names.RunDir)
 	there, _ := installation.Read(l.files.at(l.runDir)) // one that cannot be read says nothing
 	platform, known := platforms.Named(cmp.Or(o.Platform, l.process.flag("platform")))
 	l.socket = cmp.Or(o.Socket, l.process.flag("runtime-socket"), there.Socket,

@@ -40,8 +40,10 @@ func (l *look) plugin() verdict.Row {
 	}
 	what := path + ofVersion(versionOf(l.files.at(path)))
 	switch same, err := l.isAgents(path); {
-	case err != nil:
-		return fine(about, what+"; not compared with the agent's own")
+	case errors.Is(err, errNoAgent):
+		return fine(about, what+"; not compared with the agent's own: "+err.Error())
+	case err != nil: // by kernels before 5.6, for one
+		return unknown(about, what+"; not compared with the agent's own: "+err.Error(), "")
 	case !same:
 		return wrong(about, what+"; it is not the one that the agent has brought along",
 			"remove it; the agent's next pass writes it anew")
@@ -49,10 +51,12 @@ func (l *look) plugin() verdict.Row {
 	return fine(about, what+", the agent's own")
 }
 
+var errNoAgent = errors.New("none is known to run")
+
 // isAgents compares the plugin with the one in the agent's image.
 func (l *look) isAgents(path string) (bool, error) {
 	if l.process.pid == 0 {
-		return false, errors.New("no agent runs")
+		return false, errNoAgent
 	}
 	its := cmp.Or(l.process.flag("plugin-binary"), l.beside())
 	one, err := digest(l.files.at(fmt.Sprintf("/proc/%d/root", l.process.pid)), its)

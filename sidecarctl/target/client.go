@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/sidecar-cni/sidecar-cni/sidecarctl/api"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 )
 
@@ -66,14 +67,15 @@ func newClient(config *rest.Config) (*rest.RESTClient, error) {
 	config.ContentType = runtime.ContentTypeJSON
 	config.WarningHandler = rest.NoWarnings{} // about versions that are to go, for who writes them
 	config.QPS = -1                           // no limit: who asks much asks a few things at a time
-	client, err := rest.HTTPClientFor(config)
+	shared, err := rest.HTTPClientFor(config) // which may be the whole process'
 	if err != nil {
 		return nil, err
 	}
+	client := *shared
 	client.CheckRedirect = func(to *http.Request, _ []*http.Request) error {
-		return fmt.Errorf("the answer is a redirect to %q, which is not followed", to.URL.Host)
+		return fmt.Errorf("%w to %q, which is not followed", api.ErrRedirect, to.URL.Host)
 	}
-	return rest.UnversionedRESTClientForConfigAndClient(config, client)
+	return rest.UnversionedRESTClientForConfigAndClient(config, &client)
 }
 
 // ErrNoKubeconfig is the error of Connect where nothing says where the API server is.

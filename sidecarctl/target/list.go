@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/client-go/rest"
 
+	"github.com/sidecar-cni/sidecar-cni/redirect"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/api"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/foreign"
 	"github.com/sidecar-cni/sidecar-cni/sidecarctl/podtemplate"
@@ -28,8 +30,7 @@ func (s Selection) list() api.List {
 
 // OnNodes returns the pods that run on nodes: those that ended, or are about to, and those that no
 // node has yet, are left out. One that cannot be read has Unread, so that its author does not keep
-// the others from being looked at. Only a pod that others have to redirect has Object, which is
-// large.
+// the others from being looked at. A pod without a proxy has no Object, which is large.
 func OnNodes(ctx context.Context, client *rest.RESTClient, s Selection) ([]Pod, error) {
 	var pods []Pod
 	handlers := map[string]string{}
@@ -56,8 +57,9 @@ func OnNodes(ctx context.Context, client *rest.RESTClient, s Selection) ([]Pod, 
 			pod.addHandler(ctx, client)
 			handlers[class] = pod.Facts.Spec.RuntimeHandler
 		}
-		if !pod.Facts.NeedsRedirection() {
-			pod.Object = nil
+		isProxy := func(c Container) bool { return c.Name == redirect.ProxyContainer }
+		if !pod.Facts.NeedsRedirection() && !slices.ContainsFunc(pod.Containers, isProxy) {
+			pod.Object = nil // no node has a record of it either
 		}
 		pods = append(pods, pod)
 	}

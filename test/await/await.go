@@ -27,7 +27,7 @@ func Until(t testing.TB, what string, is func() bool) {
 }
 
 // Within waits until is returns true, but not longer than limit, and reports whether it did. It
-// asks at least twice, the last time after limit.
+// asks once more after limit.
 func Within(limit time.Duration, is func() bool) bool {
 	for left := limit; ; {
 		began := time.Now()

@@ -71,8 +71,7 @@ const (
 )
 
 // takenOutOften has another writer take our entry out while pods start, of which each fifth is not
-// meshed.
-// It does so until that was enough, by what is known of it meanwhile.
+// meshed, until that was enough by what is known of it meanwhile.
 func (g *guarded) takenOutOften(t *testing.T, space string, enough func(count) bool) count {
 	t.Helper()
 	times := writes(t)
