@@ -106,12 +106,13 @@ func TestOwnerThatLeadsToAPod(t *testing.T) {
 // What answers through the API server sends nobody elsewhere, and nobody's token.
 func TestRedirects(t *testing.T) {
 	t.Parallel()
-	const want = "which is not followed"
+	const want = "the answer is a redirect to \"127.0.0.1:"
 	away := trap(t)
 	c := &apiServer{pods: func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, away, http.StatusFound)
 	}}
-	if _, stderr, code := c.ask(t, "explain", "shop/web-0"); code != exitError || !strings.Contains(stderr, want) {
+	if _, stderr, code := c.ask(t, "explain", "shop/web-0"); code != exitError || !strings.Contains(stderr, want) ||
+		!strings.Contains(stderr, "is there another server at") {
 		t.Errorf("an object: %d, %s; want %s", code, stderr, want)
 	}
 	c = &apiServer{objects: map[string]string{webPath: web("")}, away: away}

@@ -14,6 +14,8 @@ func TestPacketsAreCounted(t *testing.T) {
 	unsent := talk{Kernel: &kernelWay{Unknown: "no route"}}
 	same, differs := talk{}, talk{}
 	same.Kernel = &kernelWay{Way: &nftrace.Way{}, Comparison: &nftrace.Comparison{Same: true}}
+	older := talk{Kernel: &kernelWay{Unknown: "no route", Way: &nftrace.Way{}, // of an older agent
+		Comparison: &nftrace.Comparison{}}}
 	differs.Kernel = &kernelWay{Way: &nftrace.Way{}, Comparison: &nftrace.Comparison{}}
 	for want, row := range map[string]struct {
 		talks []talk
@@ -25,7 +27,7 @@ func TestPacketsAreCounted(t *testing.T) {
 			[]talk{same, unsent}, false},
 		"The kernel took 0 of the 1 that were sent through the same rules; 1 could not be sent.": {
 			[]talk{differs, unsent}, true},
-		"None of the 2 could be sent.": {[]talk{unsent, unsent}, true},
+		"None of the 2 could be sent.": {[]talk{unsent, older}, true},
 		"":                             {[]talk{{}, {}}, false},
 	} {
 		w := way{Outcome: isRedirected, Talks: row.talks, table: true}

@@ -1,7 +1,11 @@
 package node
 
 import (
+	"encoding/pem"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -156,6 +160,14 @@ var situations = map[string]situation{
 		m.write(t, filepath.Dir(token)+"/kubeconfig",
 			`{"clusters":[{"cluster":{"server":"https://127.0.0.1:1"}}]}`)
 	}, "API server", verdict.Warning, "would not reach it while the agent is away"},
+	"a server that redirects": {func(t *testing.T, m *machine) {
+		login := httptest.NewTLSServer(http.RedirectHandler("https://127.0.0.1:1/login", http.StatusFound))
+		t.Cleanup(login.Close)
+		dir := filepath.Dir(token)
+		m.write(t, dir+"/ca.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+			Bytes: login.Certificate().Raw})))
+		m.write(t, dir+"/kubeconfig", fmt.Sprintf(`{"clusters":[{"cluster":{"server":%q}}]}`, login.URL))
+	}, "API server", verdict.Warning, "redirects whoever asks: it is no API server"},
 	"a kubeconfig that is none": {func(t *testing.T, m *machine) {
 		m.write(t, filepath.Dir(token)+"/kubeconfig", "{}")
 	}, "API server", verdict.Wrong, "it names no server"},

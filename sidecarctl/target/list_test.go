@@ -20,23 +20,26 @@ func listedPod(name, more string) string {
 }
 
 // Whoever has written a pod that cannot be read, it is one of a list whose others are read. What
-// nobody has to redirect is kept without its object.
+// has no proxy is kept without its object.
 func TestOnNodesOfManyAuthors(t *testing.T) {
 	t.Parallel()
 	bad := strings.Replace(listedPod("bad", ""), `"nodeName"`,
 		`"dnsConfig": {"nameservers": ["010.0.0.1"]}, "nodeName"`, 1)
 	meshed := strings.Replace(listedPod("meshed", `, "annotations": {"sidecar.istio.io/status": "{}"}`),
 		`{"name": "app"}`, `{"name": "istio-proxy"}`, 1)
-	pods, err := target.OnNodes(t.Context(), serve(t, http.StatusOK, fmt.Sprintf(`{"items": [%s, %s, %s, %s, {}]}`,
-		bad, strings.Replace(bad, "Running", "Failed", 1), meshed, listedPod("other", ""))), target.Selection{})
-	if err != nil || len(pods) != 3 {
+	stripped := strings.Replace(listedPod("stripped", ""), `{"name": "app"}`, `{"name": "istio-proxy"}`, 1)
+	pods, err := target.OnNodes(t.Context(), serve(t, http.StatusOK, fmt.Sprintf(`{"items": [%s, %s, %s, %s, %s, {}]}`,
+		bad, strings.Replace(bad, "Running", "Failed", 1), meshed, stripped, listedPod("other", ""))),
+		target.Selection{})
+	if err != nil || len(pods) != 4 {
 		t.Fatalf("%d pods, %v", len(pods), err)
 	}
 	if p := pods[0]; p.Name != "shop/bad" || p.Node != "n" || p.Unread == nil ||
 		!strings.Contains(p.Unread.Error(), `"010.0.0.1" is not an IP address`) {
 		t.Errorf("%+v", p)
 	}
-	if pods[1].Unread != nil || pods[1].Object == nil || pods[2].Object != nil {
+	if pods[1].Unread != nil || pods[1].Object == nil || pods[2].Object == nil ||
+		pods[3].Object != nil {
 		t.Errorf("%+v", pods[1:])
 	}
 }
@@ -87,6 +90,15 @@ func TestOnNodesOfAnotherServer(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "list pods: the API server's answer is not what was "+
 		"asked for: invalid character '<' looking for beginning of value; is there another server at ") {
 		t.Error(err)
+	}
+}
+
+// Where nobody has to log in client-go hands out the client of the whole process.
+func TestOthersFollowRedirects(t *testing.T) {
+	t.Parallel()
+	serve(t, http.StatusOK, "{}")
+	if http.DefaultClient.CheckRedirect != nil {
+		t.Error("nobody in this process follows redirects any more")
 	}
 }
 
